@@ -1,0 +1,34 @@
+"""``python -m latch``: the version guard, a clean module search path, then :func:`cli.main.main`.
+
+In a directory that is not trusted use ``bin/latch``: with ``-m`` the interpreter itself looks in the
+working directory for the package, before any line of ours runs. In the grammar of Python 3.6.
+"""
+
+import sys
+
+
+def start() -> int:
+    """Run the command line of this process and return its exit status."""
+    if sys.version_info < (3, 9):
+        sys.stderr.write("latch: needs Python 3.9 or newer, and this is Python %d.%d\n" % tuple(sys.version_info[:2]))
+        return 2
+    forget_working_directory()
+    from .cli.main import main
+
+    return main()
+
+
+def forget_working_directory() -> None:
+    """Drop relative entries and the working directory, however spelt, from the module search path."""
+    import posix  # compiled into the interpreter: no file of that name is ever looked for
+
+    for entry in list(sys.path):
+        try:
+            if entry[:1] != "/" or posix.stat(entry)[1:3] == posix.stat(".")[1:3]:
+                sys.path.remove(entry)
+        except OSError:
+            pass
+
+
+if __name__ == "__main__":
+    sys.exit(start())

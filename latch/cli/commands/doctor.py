@@ -1,0 +1,261 @@
+"""``latch doctor``: what this machine and the configuration can do, and the cure for what they cannot.
+
+Creates nothing that stays and contacts nothing: the probe's ledger lies in a directory that is
+removed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import stat
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from importlib import metadata, util
+from pathlib import Path
+from typing import Iterator
+
+from ... import __version__
+from ...errors import CommandUnusable, ConfigError, LatchError, SandboxUnavailable
+from ...settings import ExtensionSettings, Settings
+from ...system.bubblewrap import HARDENING_OPTIONS, Bubblewrap
+from ...system.cgroup import make_pids_group, remove_pids_group
+from ...system.machine import Machine
+from ...system.sandbox import Sandbox
+from ...system.scope import Scope
+from ...system.spawner import hardening
+from ...system.toolchain import resolve_command
+from ..context import load_settings
+from ..failures import exit_status
+from ..terminal import Terminal
+
+__all__ = ["configure", "run"]
+
+# distribution, import name, what needs it
+_PACKAGES = (
+    ("requests", "requests", "HTTP"),
+    ("PyYAML", "yaml", "skills"),
+    ("tomli", "tomli", "configuration on Python below 3.11"),
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. ``state`` is ok, note or fail; ``exit`` what a failure ends with."""
+
+    subject: str
+    state: str
+    text: str
+    hint: str | None = None
+    exit: int = 0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own arguments."""
+    parser.add_argument("--plan", action="store_true", help="also print the sandbox plan of a command here")
+
+
+def run(options: argparse.Namespace, io: Terminal) -> int:
+    """Print every finding; the status is 0, or that of the first failure."""
+    findings = [*_python(), *_packages()]
+    settings, problems = _settings(options)
+    findings += problems
+    findings += list(_places(options.machine, settings))
+    plan: list[str] = []
+    bubblewrap = None
+    scratch = tempfile.mkdtemp(prefix="latch-doctor-")
+    try:
+        sandbox = Sandbox(replace(settings.sandbox, state_directory=Path(scratch)), machine=options.machine)
+        verdicts, bubblewrap = _sandbox(sandbox, options.scope, io)
+        findings += verdicts
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    findings += [finding for entry in settings.extensions for finding in _extension(entry, options.machine, options.cwd)]
+    findings += list(_reach(settings, options.cwd))
+    if options.plan and bubblewrap is not None:
+        plan = _plan(settings, options, bubblewrap)
+    failed = [finding for finding in findings if finding.state == "fail"]
+    status = failed[0].exit if failed else 0
+    if io.as_json and failed:
+        io.error(
+            "; ".join(f"{finding.subject}: {finding.text}" for finding in failed),
+            code="doctor",
+            exit_status=status,
+            hint=failed[0].hint,
+        )
+    elif io.as_json:
+        io.json({"findings": [_value(finding) for finding in findings], "plan": plan})
+    else:
+        for finding in findings:
+            io.result(f"{finding.state:<5} {finding.subject}: {finding.text}")
+            if finding.hint is not None and finding.state != "ok":
+                io.result(f"      cure: {finding.hint}")
+        if plan:
+            io.result("\n".join(["", "plan of a read-only command here:", *plan]))
+    return status
+
+
+def _value(finding: Finding) -> dict[str, object]:
+    return {"subject": finding.subject, "state": finding.state, "text": finding.text, "hint": finding.hint}
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("latch", "ok", f"{__version__} in {Path(__file__).parents[2]}")
+    yield Finding("python", "ok", f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})")
+    yield Finding("kernel", "ok", platform.release())
+
+
+def _packages() -> Iterator[Finding]:
+    for distribution, module, purpose in _PACKAGES:
+        if module == "tomli" and sys.version_info >= (3, 11):
+            continue
+        spec = util.find_spec(module)
+        if spec is None:
+            yield Finding(distribution, "note", f"not installed, needed for {purpose}", f"install {distribution}")
+            continue
+        try:
+            version = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            version = "unknown version"
+        yield Finding(distribution, "ok", f"{version} in {spec.origin}")
+
+
+def _settings(options: argparse.Namespace) -> tuple[Settings, list[Finding]]:
+    try:
+        settings = load_settings(options)
+    except ConfigError as error:
+        found = [
+            Finding("configuration", "fail", str(problem), error.hint, exit_status(error)) for problem in error.problems
+        ]
+        return Settings(), found
+    except LatchError as error:
+        return Settings(), [Finding("configuration", "fail", str(error), error.hint, exit_status(error))]
+    file = settings.file or f"{options.machine.latch_directory / 'config.toml'} (absent: defaults)"
+    return settings, [Finding("configuration", "ok", str(file))]
+
+
+def _places(machine: Machine, settings: Settings) -> Iterator[Finding]:
+    state = settings.sandbox.state_directory or machine.state_directory
+    for subject, path in (("directory", machine.latch_directory), ("state", state)):
+        try:
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+        except FileNotFoundError:
+            yield Finding(subject, "ok", f"{path} (made when needed)")
+        except OSError as error:
+            yield Finding(subject, "fail", f"{path}: {error.strerror}", "set LATCH_DIRECTORY to a place of yours", 2)
+        else:
+            if not os.access(path, os.W_OK):
+                cure = "set LATCH_DIRECTORY or state_dir to a directory that can be written"
+                yield Finding(subject, "note", f"{path} cannot be written, so nothing can be started", cure)
+            else:
+                yield Finding(subject, "ok", f"{path} (mode {mode:04o})")
+
+
+def _sandbox(sandbox: Sandbox, scope: Scope, io: Terminal) -> tuple[list[Finding], Bubblewrap | None]:
+    findings: list[Finding] = []
+    bubblewrap = None
+    for network in (True, False):
+        shown = "shared network" if network else "no network"
+        io.progress(f"probing the sandbox, {shown}")
+        try:
+            bubblewrap = sandbox.ready(scope, wanted="the probe", network=network)
+        except SandboxUnavailable as error:
+            subject = f"sandbox, {shown}"
+            findings.append(Finding(subject, "fail", f"{error} [{error.cause}]", error.hint, exit_status(error)))
+            if error.cause in ("absent", "setuid", "untrusted", "too old"):
+                break
+        else:
+            findings.append(Finding(f"sandbox, {shown}", "ok", f"probed: works ({bubblewrap.path})"))
+    if bubblewrap is not None:
+        findings += _hardening(bubblewrap, sandbox.machine)
+    return findings, bubblewrap
+
+
+def _hardening(bubblewrap: Bubblewrap, machine: Machine) -> Iterator[Finding]:
+    lacking = [option for option in HARDENING_OPTIONS if option not in bubblewrap.features]
+    version = f"bubblewrap {bubblewrap.version}"
+    if lacking:
+        text = f"{version} lacks {' '.join(lacking)}: " + "; ".join(HARDENING_OPTIONS[option] for option in lacking)
+        yield Finding("hardening", "note", text, "install bubblewrap 0.8.0 or newer")
+    else:
+        yield Finding("hardening", "ok", f"{version} has every option that is used")
+    known = hardening()
+    for subject, works, absent in (
+        ("session keyring", known.keyring, "children can read this session's keyring"),
+        ("abstract sockets", known.abstract_sockets, "with a shared network children reach the host's abstract sockets"),
+    ):
+        yield Finding(subject, "ok" if works else "note", "closed to children" if works else absent)
+    if machine.uid == 0:
+        group = make_pids_group(f"latch-doctor-{os.getpid()}", 1)
+        if group is None:
+            yield Finding("process limit", "note", "no process limit (root)", "run Latch as an ordinary user")
+        else:
+            remove_pids_group(group)
+            yield Finding("process limit", "ok", f"by control group in {group.parent}")
+    else:
+        yield Finding("process limit", "ok", "by RLIMIT_NPROC")
+
+
+def _extension(entry: ExtensionSettings, machine: Machine, workspace: Path) -> Iterator[Finding]:
+    subject = f'extension "{entry.name}"'
+    if not entry.enabled:
+        yield Finding(subject, "ok", "disabled")
+        return
+    try:
+        program = resolve_command(
+            entry.command, search_path=machine.search_path, outside=Path(os.path.realpath(workspace))
+        )
+    except CommandUnusable as error:
+        yield Finding(subject, "fail", error.reason, error.hint, exit_status(error))
+        return
+    yield Finding(subject, "ok", f"runs {program}")
+    unset = [name for name in entry.env_from if name not in machine.environment]
+    if unset:
+        yield Finding(subject, "fail", f"env_from: {', '.join(unset)} not set here", "set it before starting Latch", 2)
+    for path in entry.rw_paths:
+        yield Finding(subject, "note", f"may write {path}")
+    for path in (*entry.ro_paths, *entry.rw_paths):
+        if not path.exists():
+            yield Finding(subject, "fail", f"{path} does not exist", "make it, or take it out of the entry", 2)
+
+
+def _reach(settings: Settings, workspace: Path) -> Iterator[Finding]:
+    online = [entry.name for entry in settings.extensions if entry.enabled and entry.network]
+    if online:
+        yield Finding(
+            "network",
+            "note",
+            f"{', '.join(online)} can reach all that this machine reaches, its own services and metadata addresses "
+            "included",
+            "set network = false where it is not needed",
+        )
+    shown = dict.fromkeys(path for entry in settings.extensions for path in (*entry.ro_paths, *entry.rw_paths))
+    for root in (workspace, *shown):
+        for path in _sockets(root):
+            yield Finding("socket", "note", f"{path} can be connected to from inside", "move it elsewhere")
+
+
+def _sockets(root: Path, *, most_entries: int = 10_000) -> Iterator[Path]:
+    looked_at = 0
+    for directory, _, names in os.walk(root):
+        for name in names:
+            looked_at += 1
+            if looked_at > most_entries:
+                return
+            path = Path(directory, name)
+            try:
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
+                    yield path
+            except OSError:
+                continue
+
+
+def _plan(settings: Settings, options: argparse.Namespace, bubblewrap: Bubblewrap) -> list[str]:
+    sandbox = Sandbox(settings.sandbox, machine=options.machine)
+    prepared = sandbox.prepare_command(
+        ("sh",), workspace=options.cwd, writable=False, network=False, features=bubblewrap.features
+    )
+    return prepared.plan.lines()

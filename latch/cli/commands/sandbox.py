@@ -1,0 +1,92 @@
+"""``latch sandbox [--write] [--network] [--plan] -- COMMAND``: one command, exactly as Latch would run it.
+
+Its status is passed through. Ours are 125 (we failed; the JSON error says which exit of the table it
+would be), 126 (cannot execute) and 127 (not found).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Callable
+
+from ...errors import CommandUnusable, LatchError, UsageError
+from ...system.command import run_prepared
+from ...system.sandbox import Sandbox
+from ...tools.assembly import sandbox_for
+from ..context import load_settings
+from ..failures import tell
+from ..terminal import Terminal
+
+__all__ = ["configure", "run"]
+
+_WE_FAILED = 125
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the command's own arguments."""
+    parser.add_argument("--write", action="store_true", help="let it write the workspace (-C, or here)")
+    parser.add_argument("--network", action="store_true", help="share the network")
+    parser.add_argument("--plan", action="store_true", help="print the plan and run nothing")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
+
+
+def run(options: argparse.Namespace, io: Terminal) -> int:
+    """Run the command, its output passed on as it comes, and return its status."""
+    try:
+        return _run(options, io)
+    except CommandUnusable as error:
+        tell(io, error)
+        return error.status
+    except LatchError as error:
+        tell(io, error)
+        return _WE_FAILED
+
+
+def _run(options: argparse.Namespace, io: Terminal) -> int:
+    if not options.command:
+        raise UsageError("no command was given", hint="latch sandbox -- COMMAND ARGUMENTS")
+    sandbox: Sandbox = sandbox_for(load_settings(options), machine=options.machine)
+    wanted = f'command "{options.command[0]}"'
+    bubblewrap = sandbox.ready(options.scope, wanted=wanted, workspace=options.cwd, network=options.network)
+    prepared = sandbox.prepare_command(
+        tuple(options.command),
+        workspace=options.cwd,
+        writable=options.write,
+        network=options.network,
+        features=bubblewrap.features,
+    )
+    if options.plan:
+        lines = prepared.plan.lines()
+        if io.as_json:
+            io.json({"plan": lines})
+        else:
+            io.result("\n".join(lines))
+        return 0
+    ended = run_prepared(
+        sandbox,
+        prepared,
+        options.scope,
+        on_stdout=_writer(1),
+        on_stderr=_writer(2),
+        stdin=_stdin(),
+    )
+    return _WE_FAILED if ended.status is None else ended.status
+
+
+def _stdin() -> int | None:
+    # NOTE: a terminal is not handed in: a command that Latch runs has no one typing to it.
+    try:
+        return None if sys.stdin is None or os.isatty(0) else 0
+    except OSError:
+        return None
+
+
+def _writer(descriptor: int) -> Callable[[bytes], None]:
+    def write(chunk: bytes) -> None:
+        view = memoryview(chunk)
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+    return write

@@ -1,0 +1,50 @@
+"""How a failure ends a command: its exit status, its sentence, its hint.
+
+The exit table of the product is data here, beside the edge that needs it, and no attribute of the
+errors. A command that passes other statuses through (``sandbox``) still says with :func:`tell` which
+row of the table a failure is.
+"""
+
+from __future__ import annotations
+
+from ..errors import Cancelled, LatchError
+from .terminal import Terminal
+
+__all__ = ["EXITS", "SIGNAL_EXITS", "exit_status", "tell"]
+
+# error code -> exit status; a code that is not listed takes the row of the class it derives from
+EXITS = {
+    "error": 1,
+    "containment": 1,
+    "store": 1,
+    "usage": 2,
+    "config": 2,
+    "command": 2,
+    "missing_dependency": 2,
+    "denied": 3,
+    "approval_needed": 4,
+    "peer": 6,
+    "sandbox_unavailable": 8,
+}
+SIGNAL_EXITS = {"SIGINT": 130, "SIGTERM": 143}
+
+
+def exit_status(error: BaseException) -> int:
+    """Return the status that *error* ends a command with; what is not ours is 1."""
+    if isinstance(error, Cancelled):
+        return SIGNAL_EXITS.get(error.reason, 1)
+    codes = (vars(kind).get("code") for kind in type(error).__mro__)
+    return next((EXITS[code] for code in codes if code in EXITS), 1)
+
+
+def tell(io: Terminal, error: BaseException) -> int:
+    """Print *error* as this command's failure and return its exit status."""
+    status = exit_status(error)
+    if isinstance(error, LatchError):
+        io.error(str(error), code=error.code, exit_status=status, hint=error.hint)
+    elif isinstance(error, Cancelled):
+        io.error(str(error), code="cancelled", exit_status=status)
+    else:
+        text = f"internal error: {type(error).__name__}: {error}".rstrip(": ")
+        io.error(text, code="internal", exit_status=status, hint="run it again with -v for the traceback")
+    return status

@@ -1,0 +1,5 @@
+"""The operator's configuration: TOML on disk to the frozen values of ``settings.py``.
+
+Only files that the operator named or owns are read, never a project's. Reading creates nothing.
+``tomlfile`` turns bytes into plain values, ``load`` checks them and names every fault it finds.
+"""

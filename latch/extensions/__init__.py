@@ -1,0 +1,1 @@
+"""Extensions: sandboxed programs that the operator configures, and what their authors import."""

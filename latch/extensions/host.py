@@ -1,0 +1,457 @@
+"""One sandboxed extension: started, driven through its conversation, and ended.
+
+The conversation (``conversation.py``) knows the protocol, the child (``system/child.py``) the pipes;
+this file owns time: each stage has its deadline, and whatever goes wrong names the extension and the
+stage, kills the whole tree and proves that it is gone. A host whose stream is in an unknown state is
+never used again.
+
+An extension that answers with an error stays usable. One that misses a deadline, breaks the protocol
+or ends is over for good: later calls raise the error that ended it, and its guards keep answering
+deny. Nothing an extension says grants permission.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Callable, Iterator, Mapping
+
+from .. import __version__
+from ..errors import (
+    Cancelled,
+    ConcurrentUse,
+    ConfigError,
+    ConfigProblem,
+    LatchError,
+    PeerError,
+    PeerGone,
+    PeerLimit,
+    PeerProtocolError,
+    PeerRefused,
+    UsageError,
+    WireError,
+)
+from ..limits import DEFAULT, Limits
+from ..settings import ExtensionSettings
+from ..system import housekeeper
+from ..system.child import Child
+from ..system.sandbox import Prepared, Sandbox
+from ..system.scope import Scope
+from ..wire.jsontext import Json, encode_json
+from .conversation import Answered, Became, Event, ExtensionConversation, Ignored, Refused, State
+from .hooks import Decision, GuardAnswer, check_transformed, parse_guard_answer
+from .registrations import Registrations
+
+__all__ = ["ExtensionHost"]
+
+
+class ExtensionHost:
+    """A running extension. Make one with :meth:`open`; it is a context manager.
+
+    It belongs to the thread that is driving it; another thread may only cancel the scope that was
+    passed (:class:`ConcurrentUse` otherwise).
+    """
+
+    def __init__(
+        self,
+        settings: ExtensionSettings,
+        sandbox: Sandbox,
+        prepared: Prepared,
+        child: Child,
+        conversation: ExtensionConversation,
+        limits: Limits,
+    ) -> None:
+        """Use :meth:`open`."""
+        self._settings = settings
+        self._sandbox = sandbox
+        self._prepared = prepared
+        self._child = child
+        self._conversation = conversation
+        self._limits = limits
+        self._peer = _peer(settings)
+        self._events: list[Event] = []
+        self._late: list[str] = []
+        self._timings: dict[str, float] = {}
+        self._ignored = 0
+        self._over: LatchError | None = None
+        child.on_idle = self._hear
+        housekeeper.tend(child, limits.process.housekeeping_seconds)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        settings: ExtensionSettings,
+        *,
+        workspace: Path | str,
+        scope: Scope,
+        sandbox: Sandbox | None = None,
+        limits: Limits = DEFAULT,
+        trace: Callable[[str, bytes], None] | None = None,
+    ) -> ExtensionHost:
+        """Start the extension of *settings* in its sandbox and return it ready for calls.
+
+        *sandbox* is shared by the peers of one configuration; None makes one from
+        ``settings.sandbox``. *trace* gets ``"->"`` or ``"<-"`` and the body of each frame. Raises
+        :class:`SandboxUnavailable`, :class:`CommandUnusable`, :class:`ConfigError`, a
+        :class:`PeerError` naming the stage, and what *scope* raises; then nothing is left running.
+        """
+        sandbox = sandbox or Sandbox(settings.sandbox, limits=limits)
+        peer, lifecycle = _peer(settings), settings.lifecycle
+        environment = _environment(settings, sandbox.machine.environment)
+        bubblewrap = sandbox.ready(
+            scope.within(None, peer=peer, stage="spawn"), wanted=peer, workspace=Path(workspace), network=settings.network
+        )
+        prepared = sandbox.prepare_peer(
+            peer,
+            settings.command,
+            settings.args,
+            workspace=Path(workspace),
+            environment=environment,
+            ro_paths=settings.ro_paths,
+            rw_paths=settings.rw_paths,
+            network=settings.network,
+            in_workspace=settings.cwd == "workspace",
+            features=bubblewrap.features,
+        )
+        conversation = ExtensionConversation(limits, allow=settings.allow, trace=trace)
+        began = scope.now()
+        within = scope.within(lifecycle.spawn_seconds, peer=peer, stage="spawn", missing="started process")
+        child = sandbox.start(prepared, within)
+        host = cls(settings, sandbox, prepared, child, conversation, limits)
+        with host._exchange(within):
+            conversation.initialize(workspace=prepared.workspace, version=__version__)
+            child.queue(conversation.take_output())
+            child.flush(within)
+        host._timings["spawn"] = scope.now() - began
+        host._reach(State.REGISTERING, scope, seconds=lifecycle.initialize_seconds, missing="answer")
+        host._reach(State.READY, scope, seconds=lifecycle.ready_seconds, missing="ready")
+        return host
+
+    def close(self, scope: Scope | None = None) -> None:
+        """Shut the extension down: ``shutdown``, its answer, ``exit``, stdin closed, status 0 expected.
+
+        Idempotent, and silent for one that is over already. Raises a :class:`PeerError` when it did
+        not go by the rules; it is gone all the same. *scope* None is one that nobody cancels.
+        """
+        if self._over is not None:
+            return
+        outer, lifecycle = scope or Scope.root(), self._settings.lifecycle
+        within = outer.within(lifecycle.shutdown_seconds, peer=self._peer, stage="shutdown", missing="answer")
+        with self._timed("shutdown", within), self._exchange(within):
+            self._conversation.shutdown()
+            answer = self._converse((Answered, Refused), within)
+            if isinstance(answer, Refused):
+                raise self._refusal(answer, within)
+        within = outer.within(lifecycle.exit_seconds, peer=self._peer, stage="exit", missing="exit")
+        with self._timed("exit", within), self._exchange(within):
+            self._conversation.notify("exit", {})
+            self._child.queue(self._conversation.take_output())
+            self._child.flush(within)
+            self._child.wait_exit(within)
+            ended = self._child.end(within.shielded(self._limits.process.kill_seconds))
+            if ended.status != 0:
+                raise PeerGone(
+                    f"{ended} instead of 0",
+                    status=ended.status,
+                    stderr_tail=self._child.stderr_text(),
+                    peer=self._peer,
+                    stage="exit",
+                )
+        self._over = UsageError(f"{self._peer} was closed")
+
+    def kill(self) -> None:
+        """End the whole tree at once, without a word to it. Idempotent; never raises for a dead peer."""
+        self._child.end(Scope.root(self._limits.process.kill_seconds))
+        self._over = self._over or UsageError(f"{self._peer} was closed")
+
+    def __enter__(self) -> ExtensionHost:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.kill()
+
+    # -- what is known ----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name of its configuration entry."""
+        return self._settings.name
+
+    @property
+    def settings(self) -> ExtensionSettings:
+        """Its configuration entry."""
+        return self._settings
+
+    @property
+    def registrations(self) -> Registrations:
+        """What it registered, frozen at ``ready``."""
+        return self._conversation.registrations
+
+    @property
+    def timings(self) -> Mapping[str, float]:
+        """Seconds each stage took so far, in order."""
+        return MappingProxyType(self._timings)
+
+    @property
+    def diagnostics(self) -> tuple[str, ...]:
+        """What is worth telling its operator: declarations that never fire, late registrations."""
+        return (*self.registrations.diagnostics, *self._late)
+
+    @property
+    def ignored(self) -> int:
+        """How many notifications of unknown methods it sent."""
+        return self._ignored
+
+    @property
+    def failure(self) -> LatchError | None:
+        """The error that ended it, or None while it is usable."""
+        return self._over
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def call_tool(self, name: str, arguments: Mapping[str, Json], scope: Scope) -> Json:
+        """Run the tool registered as *name* and return its JSON result, null included.
+
+        Raises :class:`UsageError` for a name it did not register, :class:`PeerRefused` when the tool
+        answered with an error (the extension stays usable), any other :class:`PeerError` when it is
+        over, and what *scope* raises.
+        """
+        if name not in {tool.name for tool in self.registrations.tools}:
+            raise UsageError(f'{self._peer} has no tool "{name}"', hint=self._offer("tools"))
+        return self._request("tool.execute", {"name": name, "arguments": dict(arguments)}, scope)
+
+    def run_command(self, name: str, arguments: Json, scope: Scope) -> Json:
+        """Run the command registered as *name*; raises as :meth:`call_tool` does."""
+        if name not in {command.name for command in self.registrations.commands}:
+            raise UsageError(f'{self._peer} has no command "{name}"', hint=self._offer("commands"))
+        return self._request("command.execute", {"name": name, "arguments": arguments}, scope)
+
+    def guard(self, action: str, payload: Json, scope: Scope) -> GuardAnswer:
+        """Ask about *action*; an extension that does not guard it allows.
+
+        Fails closed: whatever goes wrong with the extension is a deny with ``failed`` set. Only what
+        *scope* raises on cancel comes out.
+        """
+        if not self.registrations.guards_action(action):
+            return GuardAnswer(Decision.ALLOW)
+        try:
+            answer = self._request("hook.guard", {"action": action, "payload": payload}, scope)
+        except ConcurrentUse:
+            raise
+        except LatchError as error:
+            return GuardAnswer(Decision.DENY, (f"{self.name}: the guard failed: {error}",), failed=True)
+        return parse_guard_answer(self.name, answer)
+
+    def transform(self, structure: str, value: Json, scope: Scope) -> Json:
+        """Return *value* as the extension changed it, or as it is when it does not transform *structure*.
+
+        Raises :class:`PeerProtocolError` for a result that lost its shape or changed what it may not
+        (the extension stays usable), and as :meth:`call_tool` does.
+        """
+        if not self.registrations.transforms_structure(structure):
+            return value
+        changed = self._request("hook.transform", {"structure": structure, "value": value}, scope)
+        try:
+            return check_transformed(structure, value, changed)
+        except WireError as error:
+            raise PeerProtocolError(
+                f"{structure}: {error.reason}", peer=self._peer, stage="hook.transform"
+            ) from None
+
+    def context(self, name: str, scope: Scope) -> Json:
+        """Return what the context source *name* says; raises as :meth:`call_tool` does."""
+        if name not in {source.name for source in self.registrations.context_sources}:
+            raise UsageError(f'{self._peer} has no context source "{name}"', hint=self._offer("context_sources"))
+        return self._request("context_source.get", {"name": name}, scope)
+
+    def observe(self, event: str, payload: Json, scope: Scope) -> None:
+        """Tell the extension of *event* if it observes it; waits only until the pipe took it.
+
+        Raises a :class:`PeerError` when it could not be told; the extension is over then.
+        """
+        if not self.registrations.observes(event):
+            return
+        self._check_usable()
+        within = scope.within(
+            self._settings.lifecycle.request_seconds, peer=self._peer, stage="hook.observe", missing="reader"
+        )
+        with self._exchange(within):
+            self._say(lambda: self._conversation.notify("hook.observe", {"event": event, "payload": payload}))
+            self._child.queue(self._conversation.take_output())
+            self._child.flush(within)
+
+    # -- the machinery ----------------------------------------------------------------------------
+
+    def _request(self, method: str, params: Json, scope: Scope) -> Json:
+        self._check_usable()
+        within = scope.within(
+            self._settings.lifecycle.request_seconds, peer=self._peer, stage=method, missing="answer"
+        )
+        with self._exchange(within):
+            self._say(lambda: self._conversation.request(method, params))
+            try:
+                answer = self._converse((Answered, Refused), within)
+            except Cancelled as cancelled:
+                self._cancel_request(cancelled, within)
+                raise
+        if isinstance(answer, Refused):
+            raise self._refusal(answer, within)
+        assert isinstance(answer, Answered)
+        return answer.result
+
+    def _say(self, speak: Callable[[], None]) -> None:
+        try:
+            speak()
+        except WireError as error:
+            # NOTE: nothing was queued: what our caller passed cannot be said at all.
+            raise UsageError(f"{self._peer}: the arguments cannot be sent: {error.reason}") from None
+
+    def _cancel_request(self, cancelled: Cancelled, scope: Scope) -> None:
+        """Ask the extension to give up the request; one that does not answer in its grace is killed."""
+        grace = scope.shielded(self._limits.extension.cancel_grace_seconds)
+        try:
+            self._conversation.cancel()
+            self._converse((Answered, Refused), grace)
+        except (LatchError, WireError):
+            self._end(UsageError(f"{self._peer} was killed, because it did not answer a cancelled request"), scope)
+            cancelled.after("it did not answer $/cancelRequest and was killed")
+
+    def _reach(self, state: State, scope: Scope, *, seconds: float, missing: str) -> None:
+        stage = "initialize" if state is State.REGISTERING else "registration"
+        within = scope.within(seconds, peer=self._peer, stage=stage, missing=missing)
+        with self._timed(stage, within), self._exchange(within):
+            event = self._converse((Became, Refused), within)
+            if isinstance(event, Refused):
+                raise self._refusal(event, within)
+
+    def _converse(self, kinds: tuple[type[Event], ...], scope: Scope) -> Event:
+        """Drive the pipes until an event of *kinds* came, and return it."""
+
+        def heard(chunk: bytes) -> bool:
+            self._hear(chunk)
+            return bool(self._events)
+
+        self._child.queue(self._conversation.take_output())
+        if not self._events:
+            self._child.pump(heard, scope)
+        event = self._events.pop(0)
+        assert isinstance(event, kinds), event
+        return event
+
+    def _hear(self, chunk: bytes) -> None:
+        for event in self._conversation.receive(chunk):
+            if not isinstance(event, Ignored):
+                self._events.append(event)
+            elif event.late:
+                self._late.append(f'"{event.method}" came after ready and was not registered')
+            else:
+                self._ignored += 1
+        output = self._conversation.take_output()
+        most = self._limits.extension.max_unread_answer_bytes
+        if output and self._child.outbox_bytes > most:
+            raise WireError(
+                "it asks and does not read the answers", limit="max_unread_answer_bytes", amount=most
+            )
+        self._child.queue(output)
+
+    @contextmanager
+    def _exchange(self, scope: Scope) -> Iterator[None]:
+        """Hold the child; whatever goes wrong inside, but for our caller's mistakes, ends it."""
+        try:
+            with self._child.driving():
+                yield
+        except UsageError:
+            raise
+        except WireError as error:
+            self._child.send_now()
+            raise self._end(_broken(error, scope), scope) from None
+        except LatchError as error:
+            raise self._end(error, scope) from error.__cause__
+        except OSError as error:
+            raise self._end(PeerGone(str(error), peer=scope.peer, stage=scope.stage), scope) from error
+        except BaseException as error:
+            if self._conversation.state is not State.READY:
+                self._end(UsageError(f"{self._peer} was ended, because its use was cancelled"), scope)
+            raise error
+
+    def _end(self, error: LatchError, scope: Scope) -> LatchError:
+        """End the child and return *error* with what was learnt; it is the answer to every later call."""
+        ended = self._child.end(scope.shielded(self._limits.process.kill_seconds))
+        never_ran = self._sandbox.explain(self._child, self._prepared)
+        if never_ran is not None and isinstance(error, PeerGone):
+            never_ran.peer = None
+            error = never_ran
+        else:
+            if ended.killed:
+                error.after(str(ended))
+            tail = self._child.stderr_text().strip()
+            if tail:
+                error.after(f"its stderr ends: {_quoted(tail, self._limits.extension.max_quoted_chars)}")
+        if not self._child.is_proven_dead:
+            error.after(f"process {self._child.init_pid} could not be proven dead; latch reap ends it")
+        self._over = error
+        return error
+
+    def _check_usable(self) -> None:
+        if self._over is not None:
+            raise self._over
+
+    def _refusal(self, refused: Refused, scope: Scope) -> PeerRefused:
+        text = encode_json(refused.error).decode("utf-8")
+        message = refused.error.get("message") if isinstance(refused.error, dict) else None
+        shown = _quoted(message if isinstance(message, str) else text, self._limits.extension.max_quoted_chars)
+        return PeerRefused(
+            f"answered with an error: {shown}", data=refused.error, peer=scope.peer, stage=scope.stage
+        )
+
+    def _offer(self, kind: str) -> str:
+        names = ", ".join(one.name for one in getattr(self.registrations, kind)) or "none"
+        return f"it has: {names}"
+
+    @contextmanager
+    def _timed(self, stage: str, scope: Scope) -> Iterator[None]:
+        began = scope.now()
+        try:
+            yield
+        finally:
+            self._timings[stage] = scope.now() - began
+
+
+def _peer(settings: ExtensionSettings) -> str:
+    return f'extension "{settings.name}"'
+
+
+def _environment(settings: ExtensionSettings, known: Mapping[str, str]) -> Mapping[str, str]:
+    absent = [name for name in settings.env_from if name not in known]
+    if absent:
+        file = settings.sandbox.config_file
+        problems = [
+            ConfigProblem(
+                "settings" if file is None else str(file),
+                f'"{name}" is not set in the environment of this process',
+                entry=f'extensions "{settings.name}"',
+                key="env_from",
+            )
+            for name in absent
+        ]
+        raise ConfigError(problems, hint="set the variable, or remove its name from env_from")
+    return MappingProxyType({**{name: known[name] for name in settings.env_from}, **settings.env})
+
+
+def _broken(error: WireError, scope: Scope) -> PeerError:
+    if error.limit is not None:
+        return PeerLimit(
+            error.reason, limit=error.limit, amount=error.amount or 0, peer=scope.peer, stage=scope.stage
+        )
+    return PeerProtocolError(error.reason, peer=scope.peer, stage=scope.stage)
+
+
+def _quoted(text: str, most: int) -> str:
+    line = " ".join(text.split())
+    return f'"{line}"' if len(line) <= most else f'"...{line[-most:]}"'

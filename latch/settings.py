@@ -1,0 +1,73 @@
+"""Frozen values that an operator's configuration or an embedder fills in.
+
+Nothing here reads a file or the environment: ``config/load.py`` builds these from TOML, and code
+may build them directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Mapping
+
+from .limits import LifecycleLimits, ResourceLimits
+
+__all__ = ["ExtensionSettings", "SandboxSettings", "Settings"]
+
+
+def _empty() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class SandboxSettings:
+    """How every sandbox of this configuration is built.
+
+    ``bwrap`` is an absolute path, or None to look in the system's directories. ``state_directory`` is
+    where the ledger of running children is kept, or None for the machine's default.
+    ``private_directories`` are masked wherever they would be visible (our own directories, those of
+    the configuration file and of resolved credentials), besides the machine's defaults.
+    ``config_file`` is the file all this came from: a workspace that holds it is refused.
+    """
+
+    bwrap: Path | None = None
+    resources: ResourceLimits = field(default_factory=ResourceLimits)
+    state_directory: Path | None = None
+    private_directories: tuple[Path, ...] = ()
+    config_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class ExtensionSettings:
+    """One ``[[extensions]]`` entry; keys and defaults as in spec/extensions.md, "Configuration"."""
+
+    name: str
+    command: str
+    args: tuple[str, ...] = ()
+    enabled: bool = True
+    env: Mapping[str, str] = field(default_factory=_empty)
+    env_from: tuple[str, ...] = ()
+    ro_paths: tuple[Path, ...] = ()
+    rw_paths: tuple[Path, ...] = ()
+    network: bool = True
+    cwd: str = "private"
+    trusted_tools: bool = False
+    allow: tuple[str, ...] = ()
+    lifecycle: LifecycleLimits = field(default_factory=LifecycleLimits)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a configuration says. ``file`` is the file it came from, or None for defaults.
+
+    ``origins`` maps each dotted key (``extensions.lint.command``, ``sandbox.home_bytes``) to where its
+    value comes from: ``default``, or the file's path.
+    """
+
+    file: Path | None = None
+    extensions: tuple[ExtensionSettings, ...] = ()
+    lifecycle: LifecycleLimits = field(default_factory=LifecycleLimits)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+    origins: Mapping[str, str] = field(default_factory=_empty)

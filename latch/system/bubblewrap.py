@@ -1,0 +1,328 @@
+"""Bubblewrap on this machine: which one, what it can do, whether it works, and why not.
+
+There is no way round it: every failure is a :class:`SandboxUnavailable` whose cause and cure are
+named, and nothing runs. The probe starts a real sandbox with exactly the options in use and lets it
+check itself from inside; a probe with fewer options passes where the real start fails.
+
+Texts of bubblewrap are matched on their stable part: distributions change the hint at the end, newer
+versions the grammar.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from ..errors import CommandUnusable, LatchError, SandboxUnavailable
+from .machine import Machine
+
+__all__ = ["BASELINE_OPTIONS", "CAUSES", "HARDENING_OPTIONS", "Bubblewrap", "Cause", "Surroundings", "explain_failure", "find_bubblewrap",
+           "unavailable"]
+
+_SYSTEM_DIRECTORIES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin")
+# ARCHITECTURE, "bubblewrap": the baseline; a build without one of these is too old to use at all.
+BASELINE_OPTIONS = (
+    "--args", "--bind", "--block-fd", "--cap-drop", "--chdir", "--die-with-parent", "--file", "--info-fd",
+    "--json-status-fd", "--new-session", "--remount-ro", "--ro-bind", "--sync-fd", "--unsetenv", "--unshare-user",
+)  # fmt: skip
+
+# What is used where it is listed, and what it means when it is not.
+HARDENING_OPTIONS: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "--disable-userns": "programs inside may make namespaces of their own",
+        "--size": "scratch directories may fill half of the memory",
+        "--perms": "masks show as empty directories instead of closed ones",
+        "--clearenv": "the environment is emptied by name instead",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Bubblewrap:
+    """One usable bubblewrap: where it is, what it calls its version, which options it lists."""
+
+    path: Path
+    version: str
+    features: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One way a sandbox cannot work: a stable part of each text it shows by, a sentence, a remedy."""
+
+    name: str
+    texts: tuple[str, ...]
+    sentence: str
+    remedy: str
+
+
+# Ordered: the first cause with a matching text is the one, unless the host says more (see _refine).
+CAUSES = (
+    Cause(
+        "absent",
+        (),
+        "bubblewrap (bwrap) is not installed",
+        "install the distribution's package bubblewrap",
+    ),
+    Cause(
+        "setuid",
+        ("not permitted in setuid mode", "cannot open /proc/sys/user/max_user_namespaces"),
+        "this bwrap is installed setuid, which can neither limit its scratch space nor forbid namespaces inside",
+        "remove the bit (chmod u-s) or install the distribution's current package bubblewrap",
+    ),
+    Cause(
+        "capabilities",
+        ("Unexpected capabilities but not setuid",),
+        "this process was started with ambient capabilities, which bwrap refuses",
+        "start it without them (for a service: remove AmbientCapabilities from its unit)",
+    ),
+    Cause(
+        "apparmor",
+        (),
+        "AppArmor on this system keeps bwrap from making user namespaces",
+        "copy bwrap-userns-restrict from the package apparmor-profiles to /etc/apparmor.d and load it with "
+        "apparmor_parser -r; the blunt way is kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+    Cause(
+        "limit",
+        ("nesting depth or /proc/sys/user/max_", "(ENOSPC)"),
+        "the limit on user namespaces is reached or zero",
+        "raise user.max_user_namespaces (and the other user.max_*_namespaces), or leave an outer sandbox that "
+        "forbids nesting",
+    ),
+    Cause(
+        "wsl1",
+        (),
+        "this is WSL1, which has no namespaces",
+        "convert the distribution with wsl --set-version to 2",
+    ),
+    Cause(
+        "unsupported",
+        ("because the kernel does not support user namespaces", "namespace failed: Function not implemented"),
+        "this kernel has no user namespaces",
+        "use a kernel with CONFIG_USER_NS",
+    ),
+    Cause(
+        "container",
+        (),
+        "this is a container whose profile forbids making namespaces or mounts",
+        "docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined, and "
+        "--security-opt apparmor=unconfined where AppArmor is on; kubernetes: procMount Unmasked, hostUsers false, "
+        "seccomp Unconfined",
+    ),
+    Cause(
+        "namespaces",
+        ("No permissions to creat", "setting up uid map: Operation not permitted", "unshare user ns:"),
+        "ordinary users may not make user namespaces here",
+        "set kernel.unprivileged_userns_clone=1 and user.max_user_namespaces above 0, or leave the chroot",
+    ),
+    Cause(
+        "landlock",
+        ("setting up uid map: Permission denied",),
+        "a security module around this process keeps bwrap from setting up its user map",
+        "start Latch outside of the confinement (a Landlock or AppArmor domain)",
+    ),
+    Cause(
+        "mounts",
+        ("Failed to make / slave", "Failed to mount", "pivot_root", "unmount old root", "capset failed"),
+        "mounting is refused here",
+        "start Latch outside of the confinement (SELinux, AppArmor or a service unit's restrictions)",
+    ),
+    Cause(
+        "proc",
+        ("Can't mount proc",),
+        "a fresh /proc is refused here, because parts of /proc are covered",
+        "for a service: remove ProtectKernelTunables and ProtectProc from its unit; docker: --security-opt "
+        "systempaths=unconfined",
+    ),
+    Cause(
+        "network",
+        ("loopback: ",),
+        "a network namespace cannot be set up here",
+        "allow netlink sockets and network namespaces to this process",
+    ),
+    Cause(
+        "sysctl",
+        ("Can't read /proc/sys/kernel/overflow",),
+        "/proc is not readable here",
+        "mount /proc before starting Latch",
+    ),
+    Cause(
+        "too old",
+        ("Unknown option",),
+        "this bwrap is too old",
+        "install bubblewrap 0.4.0 or newer",
+    ),
+    Cause(
+        "untrusted",
+        (),
+        "this bwrap can be changed by others",
+        "give it to root (chown root) and take away others' right to write it (chmod go-w)",
+    ),
+    Cause(
+        "unsound",
+        (),
+        "the sandbox started, but does not hold what it must",
+        "run latch doctor and report what it prints",
+    ),
+    Cause(
+        "hang",
+        (),
+        "bwrap did not finish in time",
+        "look for a hung mount below /usr or /etc",
+    ),
+    Cause(
+        "unknown",
+        (),
+        "bwrap failed for a reason that is not known here",
+        "run latch doctor -v and read bwrap's own words",
+    ),
+)
+_BY_NAME = {cause.name: cause for cause in CAUSES}
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the host says about itself that tells apart causes with one text."""
+
+    apparmor_restricts: bool
+    container: bool
+    wsl1: bool
+
+    @classmethod
+    def look(cls, root: Path = Path("/")) -> Surroundings:
+        """Read them; *root* is a seam for tests."""
+        release = _read(root / "proc/sys/kernel/osrelease").lower()
+        group = _read(root / "proc/1/cgroup")
+        return cls(
+            apparmor_restricts=_read(root / "proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip() == "1",
+            container=(root / ".dockerenv").exists()
+            or (root / "run/.containerenv").exists()
+            or any(name in group for name in ("kubepods", "docker", "containerd", "lxc")),
+            # WSL2's release names its own kernel, "microsoft-standard"; WSL1's only the vendor.
+            wsl1="microsoft" in release and "microsoft-standard" not in release,
+        )
+
+
+def unavailable(name: str, *, wanted: str, detail: str = "") -> SandboxUnavailable:
+    """Return the error for cause *name*; *wanted* is what was to be started, *detail* bwrap's words."""
+    cause = _BY_NAME[name]
+    words = f' (it said: "{detail}")' if detail else ""
+    return SandboxUnavailable(
+        f"cannot start {wanted}: {cause.sentence}{words}", cause=cause.name, hint=cause.remedy
+    )
+
+
+def find_bubblewrap(setting: Path | None, machine: Machine, *, workspace: Path | None, wanted: str) -> Path:
+    """Return the bwrap to use: the configured one, else the system's, else an absolute PATH entry's.
+
+    Raises :class:`SandboxUnavailable` when there is none or it is not to be trusted: setuid, writable
+    by others, or not root's (nor, when configured, ours).
+    """
+    for path in [setting] if setting is not None else _candidates(machine, workspace):
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if not stat.S_ISREG(status.st_mode) or not os.access(path, os.X_OK):
+            continue
+        if status.st_mode & stat.S_ISUID:
+            raise unavailable("setuid", wanted=wanted, detail=str(path))
+        owners = (0, machine.uid) if setting is not None else (0,)
+        if status.st_uid not in owners or status.st_mode & 0o022:
+            raise unavailable("untrusted", wanted=wanted, detail=str(path))
+        return path
+    raise unavailable("absent", wanted=wanted, detail="" if setting is None else f"no program at {setting}")
+
+
+def _candidates(machine: Machine, workspace: Path | None) -> list[Path]:
+    # NOTE: never a relative entry, and never the workspace's: a repository may ship a "bwrap".
+    entries = [Path(entry) for entry in machine.search_path.split(":") if entry.startswith("/")]
+    if workspace is not None:
+        entries = [entry for entry in entries if not _lies_in(Path(os.path.realpath(entry)), workspace)]
+    return [directory / "bwrap" for directory in [*map(Path, _SYSTEM_DIRECTORIES), *entries]]
+
+
+def _lies_in(path: Path, root: Path) -> bool:
+    return root == path or root in path.parents
+
+
+def explain_failure(
+    stderr: str,
+    *,
+    wanted: str,
+    uid: int,
+    program: str,
+    hops: tuple[Path, ...],
+    surroundings: Surroundings,
+) -> LatchError:
+    """Turn the words of a bwrap that ended without running its program into the error to raise.
+
+    *hops* are the files the program needs, as the toolchain search passed them: the first that the
+    sandbox did not show is named.
+    """
+    line = next((text for text in stderr.splitlines() if text.startswith("bwrap: ")), stderr.strip())
+    words = line[len("bwrap: ") :] if line.startswith("bwrap: ") else line
+    if words.startswith("execvp "):
+        return _explain_exec(words, wanted=wanted, program=program, hops=hops)
+    for text in ("Can't find source path", "Can't mkdir", "Can't create file at", "Can't chdir to"):
+        if words.startswith(text):
+            return _explain_path(words, wanted=wanted, uid=uid)
+    if words.startswith("Exceeded maximum number of arguments"):
+        return CommandUnusable(
+            f"cannot start {wanted}: {words}", status=125, hint="name fewer paths in ro_paths and rw_paths"
+        )
+    return unavailable(_refine(words, surroundings), wanted=wanted, detail=words)
+
+
+def _refine(words: str, surroundings: Surroundings) -> str:
+    matching = [cause.name for cause in CAUSES if any(text in words for text in cause.texts)]
+    name = matching[0] if matching else "unknown"
+    if surroundings.wsl1 and name in ("namespaces", "landlock", "mounts", "proc", "network", "unsupported", "unknown"):
+        return "wsl1"
+    if surroundings.apparmor_restricts and name in ("landlock", "network", "namespaces"):
+        return "apparmor"
+    if surroundings.container and name in ("namespaces", "mounts", "proc"):
+        return "container"
+    return name
+
+
+def _explain_exec(words: str, *, wanted: str, program: str, hops: tuple[Path, ...]) -> LatchError:
+    absent = "No such file" in words
+    if absent and os.path.exists(program):
+        missing = hops[-1] if hops else Path(program)
+        return CommandUnusable(
+            f'cannot start {wanted}: "{program}" exists, but it or what it needs ("{missing}") is not visible in '
+            "the sandbox, where the home directory is empty",
+            status=127,
+            hint=f'add "{missing.parent}" to ro_paths',
+        )
+    if absent:
+        return CommandUnusable(f'cannot start {wanted}: "{program}" was not found', status=127)
+    return CommandUnusable(
+        f'cannot start {wanted}: "{program}" cannot be executed', status=126, hint=f'run chmod +x "{program}"'
+    )
+
+
+def _explain_path(words: str, *, wanted: str, uid: int) -> LatchError:
+    if "Permission denied" in words and uid == 0:
+        return CommandUnusable(
+            f"cannot start {wanted}: {words}: root inside a sandbox has no right to pass other users' directories",
+            status=125,
+            hint="run Latch as the owner of the workspace",
+        )
+    return CommandUnusable(
+        f"cannot start {wanted}: a path of the plan cannot be bound: {words}",
+        status=125,
+        hint="check that it exists and is readable; latch sandbox --plan shows the plan",
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,96 @@
+"""A bound on the number of processes for root, whom ``RLIMIT_NPROC`` does not bind.
+
+One control group for each sandbox, made beside our own in the ``pids`` hierarchy (version 1) or
+below it (version 2, where that is allowed). Where it cannot be made, the caller says so; nothing
+here raises.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["enter_pids_group", "make_pids_group", "remove_pids_group"]
+
+
+def make_pids_group(name: str, maximum: int, *, root: Path = Path("/")) -> Path | None:
+    """Make the group *name* that holds at most *maximum* tasks; None where that is impossible.
+
+    *root* is a seam for tests.
+    """
+    parent = _pids_parent(root)
+    if parent is None:
+        return None
+    group = parent / name
+    try:
+        os.mkdir(group)
+    except OSError:
+        return None
+    if _write(group / "pids.max", str(maximum)):
+        return group
+    remove_pids_group(group)
+    return None
+
+
+def enter_pids_group(group: Path, pid: int) -> bool:
+    """Move process *pid* into *group*; False when the kernel refuses."""
+    return _write(group / "cgroup.procs", str(pid))
+
+
+def remove_pids_group(group: Path) -> None:
+    """Remove *group*; one that still holds tasks stays and is removed by the next sweep."""
+    try:
+        os.rmdir(group)
+    except OSError:
+        pass
+
+
+def _pids_parent(root: Path) -> Path | None:
+    ours = _own_groups(root)
+    for mount_root, point, kind, options in _mounts(root):
+        if kind == "cgroup" and "pids" in options.split(","):
+            inside = ours.get("pids")
+        elif kind == "cgroup2" and "pids" in _read(root / point.lstrip("/") / "cgroup.subtree_control").split():
+            inside = ours.get("")
+        else:
+            continue
+        if inside is not None and (inside == mount_root or inside.startswith(mount_root.rstrip("/") + "/")):
+            return root / point.lstrip("/") / inside[len(mount_root.rstrip("/")) :].lstrip("/")
+    return None
+
+
+def _own_groups(root: Path) -> dict[str, str]:
+    """Map each controller of version 1, and "" for version 2, to the path of our own group."""
+    groups = {}
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            groups[controller] = path
+    return groups
+
+
+def _mounts(root: Path) -> list[tuple[str, str, str, str]]:
+    """Return (root inside the file system, mount point, type, super options) of each cgroup mount."""
+    found = []
+    for line in _read(root / "proc/self/mountinfo").splitlines():
+        # proc(5): id, parent, device, root, mount point, options, optional fields, "-", type, source, super options
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(rest) >= 3 and rest[0] in ("cgroup", "cgroup2"):
+            found.append((fields[3], fields[4], rest[0], rest[2]))
+    return found
+
+
+def _write(path: Path, text: str) -> bool:
+    try:
+        path.write_text(text, encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,509 @@
+"""One running child: its three pipes, its end, and the proof that nothing of it is left.
+
+The calling thread drives the pipes: one wait over stdin, stdout, stderr, the child's exit and
+cancel, bounded by a scope. A child belongs to the thread that is driving it; any other thread may
+only cancel (:class:`ConcurrentUse` otherwise). Between exchanges the housekeeper calls
+:meth:`Child.tend`, which never blocks.
+
+Under bubblewrap a closed pipe end is not seen, so neither the end of stdout nor a full stdin tells
+anything: only deadlines and the exit of the sandbox do. The exit is the end of the status pipe,
+whose only writer is the monitor.
+
+This module does not know what the bytes mean, how the child was started, or what a frame is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import threading
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Callable, Iterator
+
+from ..errors import ConcurrentUse, LatchError, PeerGone, WireError
+from ..limits import DEFAULT, ProcessLimits
+from ..wire.jsontext import parse_json
+from . import kernelcalls
+from .processes import environment_of, identify, parent_of
+from .scope import Scope
+
+__all__ = ["Child", "ChildExit", "Pipes"]
+
+
+@dataclass
+class Pipes:
+    """Our ends of a child's pipes; the child object owns and closes them.
+
+    ``info`` and ``status`` are bubblewrap's ``--info-fd`` and ``--json-status-fd``; ``gate`` is the
+    write end of the pipe at which the sandbox waits. -1 stands for one that is closed or absent.
+    """
+
+    stdin: int = -1
+    stdout: int = -1
+    stderr: int = -1
+    info: int = -1
+    status: int = -1
+    gate: int = -1
+
+    def close(self, *names: str) -> None:
+        """Close the named pipes, or all; closing twice is safe."""
+        for name in names or tuple(vars(self)):
+            descriptor = getattr(self, name)
+            if descriptor >= 0:
+                setattr(self, name, -1)
+                os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class ChildExit:
+    """How a child ended: ``status`` as a shell has it (128 + N for signal N), None when unknown.
+
+    ``executed`` is False when the sandbox could not start the program at all; ``killed`` is True when
+    we ended it.
+    """
+
+    status: int | None
+    executed: bool
+    killed: bool
+
+    def __str__(self) -> str:
+        if self.killed:
+            return "killed (signal 9)"
+        if self.status is None:
+            return "ended with an unknown status"
+        if self.status > 128:
+            return f"died of signal {self.status - 128}"
+        return f"exited with status {self.status}"
+
+
+@dataclass
+class _Reports:
+    """What bubblewrap says on its two descriptors, collected as it arrives."""
+
+    info: bytearray = field(default_factory=bytearray)
+    status: bytearray = field(default_factory=bytearray)
+    ended: bool = False
+
+
+class Child:
+    """A sandboxed process tree, from its gate to its proven end.
+
+    ``on_idle`` receives what the child writes to stdout while nobody drives it, and may raise; such
+    a failure is kept in ``fault`` and raised by the next exchange. ``on_end`` is called once, after
+    the proof of death.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        pipes: Pipes,
+        *,
+        token_entry: bytes,
+        limits: ProcessLimits,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._process = process
+        self._pipes = pipes
+        self._token_entry = token_entry
+        self._limits = limits
+        self._on_end = on_end
+        self._reports = _Reports()
+        self._outbox: deque[memoryview] = deque()
+        self._outbox_bytes = 0
+        self._stdin_broken = False
+        self._stderr_tail = bytearray()
+        self._stderr_bytes = 0
+        self._lock = threading.Lock()
+        self._driver: int | None = None
+        self._init_pid: int | None = None
+        self._init_descriptor = -1
+        self._exit: ChildExit | None = None
+        self.on_idle: Callable[[bytes], None] | None = None
+        self.on_stderr: Callable[[bytes], None] | None = None
+        self.fault: Exception | None = None
+        self.is_proven_dead = False
+        for descriptor in (pipes.stdin, pipes.stdout, pipes.stderr, pipes.status):
+            if descriptor >= 0:
+                os.set_blocking(descriptor, False)
+
+    # -- what is known ----------------------------------------------------------------------------
+
+    @property
+    def monitor_pid(self) -> int:
+        """The process we started: bubblewrap's outer half, leader of its own group."""
+        return self._process.pid
+
+    @property
+    def init_pid(self) -> int | None:
+        """Process 1 of the sandbox as this machine numbers it, or None while that is unknown."""
+        return self._init_pid
+
+    @property
+    def exit(self) -> ChildExit | None:
+        """How it ended, or None before the proof of death."""
+        return self._exit
+
+    @property
+    def outbox_bytes(self) -> int:
+        """How much was queued and not yet taken by the child."""
+        return self._outbox_bytes
+
+    def has_exited(self) -> bool:
+        """Return whether the sandbox was seen to end."""
+        return self._exit is not None or self._reports.ended
+
+    def stderr_text(self) -> str:
+        """Return the last of what it wrote to stderr, undecodable bytes replaced."""
+        text = bytes(self._stderr_tail).decode("utf-8", "replace")
+        return text if self._stderr_bytes <= len(self._stderr_tail) else "..." + text
+
+    # -- the gate ---------------------------------------------------------------------------------
+
+    def read_init_pid(self, scope: Scope) -> int | None:
+        """Return process 1 of the sandbox, or None when the sandbox could not be set up."""
+        while True:
+            scope.wait([self._pipes.info])
+            chunk = os.read(self._pipes.info, self._limits.read_bytes)
+            if not chunk:
+                break
+            self._reports.info += chunk
+        self._pipes.close("info")
+        self._adopt_init(checked_by_parent=True)
+        return self._init_pid
+
+    def open_gate(self) -> None:
+        """Let the sandbox go on; it waits until now."""
+        try:
+            os.write(self._pipes.gate, b"g")
+        except BrokenPipeError:
+            pass
+        self._pipes.close("gate")
+
+    def _adopt_init(self, *, checked_by_parent: bool) -> None:
+        pid = _child_pid(bytes(self._reports.info))
+        if pid is None:
+            return
+        try:
+            descriptor = kernelcalls.open_process(pid)
+        except OSError as error:
+            if error.errno == errno.ENOSYS and parent_of(pid) == self.monitor_pid:
+                self._init_pid = pid
+            return
+        # NOTE: while its parent is the monitor, or it carries our token, the number is still its own.
+        ours = parent_of(pid) == self.monitor_pid if checked_by_parent else False
+        if ours or self._token_entry in environment_of(pid).split(b"\0"):
+            self._init_pid, self._init_descriptor = pid, descriptor
+        else:
+            os.close(descriptor)
+
+    # -- an exchange ------------------------------------------------------------------------------
+
+    def queue(self, data: bytes) -> None:
+        """Add *data* to what the child is to read; :meth:`pump` sends it."""
+        if self._stdin_broken or self._pipes.stdin < 0:
+            return
+        self._outbox.append(memoryview(data))
+        self._outbox_bytes += len(data)
+
+    @contextmanager
+    def driving(self) -> Iterator[None]:
+        """Hold the child for one exchange: :meth:`pump`, :meth:`flush` and :meth:`wait_exit` need it.
+
+        Raises :class:`ConcurrentUse` while another thread holds it, and the fault an idle pass met.
+        """
+        if self._driver is not None:
+            raise ConcurrentUse("another thread is driving this peer; it may only be cancelled from here")
+        # NOTE: the housekeeper holds the lock for one pass that never blocks.
+        with self._lock:
+            if self._driver is not None or self._exit is not None:
+                raise ConcurrentUse("another thread has ended this peer")
+            self._driver = threading.get_ident()
+            try:
+                if self.fault is not None:
+                    raise self.fault
+                yield
+            finally:
+                self._driver = None
+
+    def pump(self, on_output: Callable[[bytes], bool], scope: Scope) -> None:
+        """Send what is queued and hand stdout to *on_output* until it returns True and all is sent.
+
+        Raises what *scope* and *on_output* raise, and :class:`PeerGone` when the child ended first.
+        After any failure the stream's state is unknown: end the child.
+        """
+        self._pump(on_output, scope, done=False)
+
+    def flush(self, scope: Scope) -> None:
+        """Send what is queued; what the child writes meanwhile goes to ``on_idle``."""
+        self._pump(self._take_idle, scope, done=True)
+
+    def send_now(self) -> None:
+        """Send what the pipe takes without waiting, as a last word to a child about to be ended."""
+        self._send()
+
+    def wait_exit(self, scope: Scope) -> None:
+        """Close stdin and wait until the sandbox ends; its stdout goes to ``on_idle``."""
+        self._drop_outbox()
+        self._pipes.close("stdin")
+        while not self._reports.ended:
+            ready, _ = scope.wait(self._open_reads())
+            if self._pipes.stderr in ready:
+                self._read_stderr()
+            if self._pipes.stdout in ready:
+                self._take_idle(self._read("stdout"))
+            elif self._pipes.status in ready:
+                self._read_status()
+        while self._pipes.stderr >= 0 and self._read_stderr():
+            pass
+        while self._pipes.stdout >= 0 and (chunk := self._read("stdout")):
+            self._take_idle(chunk)
+
+    def _pump(self, on_output: Callable[[bytes], bool], scope: Scope, *, done: bool) -> None:
+        while True:
+            self._send()
+            if done and not self._outbox:
+                return
+            ready, _ = scope.wait(self._open_reads(), [self._pipes.stdin] if self._outbox else ())
+            if self._pipes.stderr in ready:
+                self._read_stderr()
+            if self._pipes.stdout in ready:
+                chunk = self._read("stdout")
+                done = (bool(chunk) and on_output(chunk)) or done
+            elif self._pipes.status in ready and self._read_status():
+                done = self._drain(on_output) or done
+                if not done:
+                    raise self._gone(scope)
+                self._drop_outbox()
+
+    def _open_reads(self) -> list[int]:
+        return [fd for fd in (self._pipes.stdout, self._pipes.stderr, self._pipes.status) if fd >= 0]
+
+    def tend(self) -> None:
+        """One pass that never blocks, for a child that nobody drives; failures go to ``fault``."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if self._exit is not None or self.fault is not None:
+                return
+            self._send()
+            left = self._limits.idle_read_bytes
+            while left > 0 and self._pipes.stderr >= 0 and (count := self._read_stderr()):
+                left -= count
+            while left > 0 and self._pipes.stdout >= 0 and (chunk := self._read("stdout")):
+                self._take_idle(chunk)
+                left -= len(chunk)
+            self._send()
+            if self._pipes.status >= 0:
+                self._read_status()
+        except (LatchError, WireError, OSError) as error:
+            self.fault = error
+        finally:
+            self._lock.release()
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def end(self, scope: Scope) -> ChildExit:
+        """Kill whatever is left of the tree, prove it, reap, and return how it ended. Idempotent.
+
+        *scope* is a shielded one. The order matters (spec/sandbox.md): process 1 by its descriptor,
+        the monitor's group, the pid that the dead monitor may still have told, the proof.
+        """
+        if self._exit is not None:
+            return self._exit
+        with self._ending():
+            if self._exit is not None:
+                return self._exit
+            if self._pipes.status >= 0:
+                self._read_status()
+            ended_by_itself = self._reports.ended
+            self._kill_init()
+            if not self._wait_monitor(scope.shielded(self._limits.drain_seconds)):
+                self._kill_monitor_group()
+            if self._init_descriptor < 0:
+                self._learn_init_of_dead_monitor(scope)
+                self._kill_init()
+            proven = self._wait_monitor(scope) and self._wait_init(scope)
+            self.is_proven_dead = proven
+            self._read_rest()
+            self._exit = self._read_exit(ended_by_itself=ended_by_itself)
+            self._drop_outbox()
+            self._pipes.close()
+            if self._init_descriptor >= 0:
+                os.close(self._init_descriptor)
+                self._init_descriptor = -1
+            if proven:
+                self._on_end()
+            return self._exit
+
+    def _kill_init(self) -> None:
+        try:
+            if self._init_descriptor >= 0:
+                kernelcalls.signal_process(self._init_descriptor, signal.SIGKILL)
+            elif self._init_pid is not None and parent_of(self._init_pid) == self.monitor_pid:
+                os.kill(self._init_pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+    def _kill_monitor_group(self) -> None:
+        # NOTE: not reaped yet, so the number cannot have been used again.
+        if self._process.poll() is None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except OSError:
+                pass
+
+    def _learn_init_of_dead_monitor(self, scope: Scope) -> None:
+        try:
+            while self._pipes.info >= 0:
+                scope.wait([self._pipes.info])
+                chunk = os.read(self._pipes.info, self._limits.read_bytes)
+                if not chunk:
+                    break
+                self._reports.info += chunk
+        except TimeoutError:
+            pass
+        if self._init_pid is None:
+            self._adopt_init(checked_by_parent=False)
+
+    def _wait_monitor(self, scope: Scope) -> bool:
+        try:
+            while self._process.poll() is None:
+                # NOTE: the end of the status pipe comes just before the process can be reaped.
+                reads = [self._pipes.status] if self._pipes.status >= 0 and not self._reports.ended else []
+                ready, _ = scope.wait(reads, at_most=0.001)
+                if ready:
+                    self._read_status()
+        except TimeoutError:
+            return self._process.poll() is not None
+        return True
+
+    def _wait_init(self, scope: Scope) -> bool:
+        if self._init_descriptor < 0:
+            return self._init_pid is None or identify(self._init_pid) is None
+        try:
+            scope.wait([self._init_descriptor])
+        except TimeoutError:
+            return False
+        return True
+
+    def _read_exit(self, *, ended_by_itself: bool) -> ChildExit:
+        told, code = _exit_code(bytes(self._reports.status)), self._process.returncode
+        if code is not None and code < 0:
+            code = 128 - code
+        # NOTE: killed by us, the monitor still tells the status of a process that died of SIGKILL.
+        killed = not ended_by_itself and told in (None, 128 + signal.SIGKILL)
+        return ChildExit(code if told is None else told, executed=killed or told is not None, killed=killed)
+
+    def _read_rest(self) -> None:
+        while self._pipes.stderr >= 0 and self._read_stderr():
+            pass
+        if self._pipes.status >= 0:
+            self._read_status()
+
+    # -- pipes ------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        while self._outbox:
+            head = self._outbox[0]
+            try:
+                sent = os.write(self._pipes.stdin, head)
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                # NOTE: not an error of its own: what the child said before it went is still to be read.
+                self._stdin_broken = True
+                self._drop_outbox()
+                return
+            self._outbox_bytes -= sent
+            if sent == len(head):
+                self._outbox.popleft()
+            else:
+                self._outbox[0] = head[sent:]
+
+    def _drop_outbox(self) -> None:
+        self._outbox.clear()
+        self._outbox_bytes = 0
+
+    def _read(self, name: str) -> bytes:
+        descriptor = getattr(self._pipes, name)
+        try:
+            chunk = os.read(descriptor, self._limits.read_bytes)
+        except BlockingIOError:
+            return b""
+        if not chunk:
+            self._pipes.close(name)
+        return chunk
+
+    def _read_stderr(self) -> int:
+        chunk = self._read("stderr")
+        self._stderr_bytes += len(chunk)
+        self._stderr_tail += chunk[-self._limits.stderr_tail_bytes :]
+        del self._stderr_tail[: -self._limits.stderr_tail_bytes]
+        if self.on_stderr is not None and chunk:
+            self.on_stderr(chunk)
+        return len(chunk)
+
+    def _read_status(self) -> bool:
+        chunk = self._read("status")
+        self._reports.status += chunk
+        if self._pipes.status < 0:
+            self._reports.ended = True
+        return self._reports.ended
+
+    def _drain(self, on_output: Callable[[bytes], bool]) -> bool:
+        done = False
+        while not done and self._pipes.stdout >= 0 and (chunk := self._read("stdout")):
+            done = on_output(chunk)
+        return done
+
+    def _take_idle(self, chunk: bytes) -> bool:
+        if chunk and self.on_idle is not None:
+            self.on_idle(chunk)
+        return True
+
+    def _gone(self, scope: Scope) -> PeerGone:
+        while self._pipes.stderr >= 0 and self._read_stderr():
+            pass
+        status = _exit_code(bytes(self._reports.status))
+        how = "ended" if status is None else str(ChildExit(status, executed=True, killed=False))
+        return PeerGone(
+            f"{how} before it answered",
+            status=status,
+            stderr_tail=self.stderr_text(),
+            peer=scope.peer,
+            stage=scope.stage,
+        )
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        if self._driver == threading.get_ident():
+            yield
+            return
+        if self._driver is not None:
+            raise ConcurrentUse("another thread is driving this peer; cancel it instead of ending it")
+        with self._lock:
+            yield
+
+
+def _child_pid(text: bytes) -> int | None:
+    try:
+        value = parse_json(text, DEFAULT.json)
+    except WireError:
+        return None
+    pid = value.get("child-pid") if isinstance(value, dict) else None
+    return pid if isinstance(pid, int) and pid > 0 else None
+
+
+def _exit_code(text: bytes) -> int | None:
+    for line in text.splitlines():
+        try:
+            value = parse_json(line, DEFAULT.json)
+        except WireError:
+            continue
+        if isinstance(value, dict) and isinstance(value.get("exit-code"), int):
+            return value["exit-code"]
+    return None

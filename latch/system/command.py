@@ -1,0 +1,133 @@
+"""Run one command in the sandbox to its end.
+
+The caller gets what it wrote, bounded, and how it ended. Nothing of it lives on afterwards: what it
+put into the background ends with it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Sequence
+
+from ..errors import LatchError
+from ..limits import DEFAULT, Limits
+from ..settings import SandboxSettings
+from .child import Child, ChildExit
+from .sandbox import Prepared, Sandbox
+from .scope import Scope
+from .workspace import AppearedFile, look_at_workspace, planted_git_files, remove_planted_git_files
+
+__all__ = ["CommandResult", "run_prepared", "run_sandboxed"]
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """How a command ended and what it wrote.
+
+    ``status`` is its exit status, 128 + N when signal N ended it. ``stdout`` and ``stderr`` are the first
+    bytes of each, ``dropped`` how many bytes of both were not kept. ``removed`` are files it planted
+    where git would have obeyed them (security.md T3).
+    """
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+    dropped: int = 0
+    removed: tuple[AppearedFile, ...] = ()
+
+
+class _Kept:
+    """The first bytes of a stream, and a count of the rest."""
+
+    def __init__(self, most: int) -> None:
+        self.data = bytearray()
+        self.dropped = 0
+        self._most = most
+
+    def add(self, chunk: bytes) -> None:
+        kept = chunk[: self._most - len(self.data)]
+        self.data += kept
+        self.dropped += len(chunk) - len(kept)
+
+
+def run_sandboxed(
+    argv: Sequence[str],
+    *,
+    workspace: Path | str,
+    writable: bool = False,
+    network: bool = False,
+    git_metadata: bool = False,
+    scope: Scope,
+    sandbox: Sandbox | None = None,
+    limits: Limits = DEFAULT,
+) -> CommandResult:
+    """Run *argv* in *workspace* inside the sandbox, with nothing on its stdin, and return its result.
+
+    A status other than 0 is a result, not an error. Raises :class:`SandboxUnavailable`,
+    :class:`CommandUnusable`, :class:`Denied`, :class:`UsageError` and what *scope* raises; nothing is
+    left running in any case.
+    """
+    sandbox = sandbox or Sandbox(SandboxSettings(), limits=limits)
+    real = Path(os.path.realpath(workspace))
+    bubblewrap = sandbox.ready(scope, wanted=f'command "{argv[0] if argv else ""}"', workspace=real, network=network)
+    prepared = sandbox.prepare_command(
+        tuple(argv),
+        workspace=real,
+        writable=writable,
+        network=network,
+        git_metadata=git_metadata,
+        features=bubblewrap.features,
+    )
+    stdout, stderr = _Kept(limits.process.max_output_bytes), _Kept(limits.process.max_output_bytes)
+    view = look_at_workspace(real, uid=sandbox.machine.uid, writable=writable, git_metadata=git_metadata)
+    before = planted_git_files(view, real) if git_metadata else frozenset()
+    try:
+        ended = run_prepared(sandbox, prepared, scope, on_stdout=stdout.add, on_stderr=stderr.add)
+    finally:
+        removed = remove_planted_git_files(view, real, before) if git_metadata else []
+    return CommandResult(
+        status=ended.status if ended.status is not None else 255,
+        stdout=bytes(stdout.data),
+        stderr=bytes(stderr.data),
+        dropped=stdout.dropped + stderr.dropped,
+        removed=tuple(removed),
+    )
+
+
+def run_prepared(
+    sandbox: Sandbox,
+    prepared: Prepared,
+    scope: Scope,
+    *,
+    on_stdout: Callable[[bytes], None],
+    on_stderr: Callable[[bytes], None],
+    stdin: int | None = None,
+) -> ChildExit:
+    """Run what was prepared to its end, handing over its output as it comes; see :func:`run_sandboxed`.
+
+    *stdin* is a descriptor to inherit, which stays the caller's; None gives it nothing to read.
+    """
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if stdin is None else stdin
+    try:
+        child = sandbox.start(prepared, scope, stdin=null)
+    finally:
+        if stdin is None:
+            os.close(null)
+    try:
+        _watch(child, scope, on_stdout, on_stderr)
+    finally:
+        ended = child.end(scope.shielded(sandbox.limits.process.kill_seconds))
+    failure: LatchError | None = sandbox.explain(child, prepared)
+    if failure is not None:
+        raise failure
+    return ended
+
+
+def _watch(
+    child: Child, scope: Scope, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
+) -> None:
+    child.on_idle, child.on_stderr = on_stdout, on_stderr
+    with child.driving():
+        child.wait_exit(scope)

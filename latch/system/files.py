@@ -1,0 +1,430 @@
+"""Files: contained reads of what others wrote, and careful writes of what we keep.
+
+Contained reads walk from a root by descriptor, one component at a time, and follow no link, so that
+nothing below the root can point the host at a file outside it or make it wait. Operator files are
+read with links allowed, but must be plain files. Writes are whole or leave what was there.
+
+Not here: which files are read or kept, and what their bytes mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Iterator
+
+from ..errors import ContainmentError, DeadlineMissed, StoreError, seconds_text
+from ..limits import FileLimits, ProcessLimits
+from .scope import Scope
+
+__all__ = [
+    "append_line",
+    "check_private",
+    "ensure_directory",
+    "find_contained",
+    "find_regular",
+    "lock_file",
+    "read_contained",
+    "read_contained_head",
+    "read_contained_text",
+    "read_head",
+    "read_regular",
+    "replace_file",
+]
+
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+# NONBLOCK: opening a FIFO nobody writes to would wait; NOCTTY: a terminal must not become ours.
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def read_contained(root: Path, relative: str, *, max_bytes: int) -> bytes:
+    """Return the bytes of the plain file *relative* below *root*.
+
+    Every refusal is a :class:`ContainmentError`: an absolute path, ``..``, a NUL, a link in any
+    component, a second hard link, anything but a regular file, more than *max_bytes*, absence.
+    *root* itself may be reached through links.
+    """
+    data = find_contained(root, relative, max_bytes=max_bytes)
+    if data is None:
+        raise ContainmentError(_shown(root, relative), "does not exist")
+    return data
+
+
+def read_contained_text(root: Path, relative: str, *, max_bytes: int) -> str:
+    """Return :func:`read_contained` as text; bytes that are not UTF-8 are a :class:`ContainmentError`."""
+    data = read_contained(root, relative, max_bytes=max_bytes)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ContainmentError(_shown(root, relative), f"is not UTF-8 (byte {error.start})") from error
+
+
+def find_contained(root: Path, relative: str, *, max_bytes: int) -> bytes | None:
+    """Return what :func:`read_contained` does, or None when there is nothing at that path."""
+    with _contained(root, relative) as descriptor:
+        if descriptor is None:
+            return None
+        return _read_whole(descriptor, _shown(root, relative), max_bytes)
+
+
+def read_contained_head(root: Path, relative: str, *, max_bytes: int) -> bytes:
+    """Return the first *max_bytes* of a file that may be longer, refused like :func:`read_contained`."""
+    with _contained(root, relative) as descriptor:
+        if descriptor is None:
+            raise ContainmentError(_shown(root, relative), "does not exist")
+        return _read_upto(descriptor, _shown(root, relative), max_bytes)
+
+
+def read_regular(path: Path, *, max_bytes: int) -> bytes:
+    """Return the bytes of the operator's file *path*, refused like :func:`find_regular` or when absent."""
+    data = find_regular(path, max_bytes=max_bytes)
+    if data is None:
+        raise ContainmentError(str(path), "does not exist")
+    return data
+
+
+def find_regular(path: Path, *, max_bytes: int, trusted_uids: tuple[int, ...] = ()) -> bytes | None:
+    """Return the bytes of the operator's file *path*, links followed, or None when it is absent.
+
+    With *trusted_uids* the file must belong to one of them and be writable by its owner alone.
+    Raises :class:`ContainmentError` for that, for anything but a regular file, and for more than
+    *max_bytes*.
+    """
+    with _regular(path) as descriptor:
+        if descriptor is None:
+            return None
+        if trusted_uids:
+            _check_trusted(descriptor, path, trusted_uids)
+        return _read_whole(descriptor, str(path), max_bytes)
+
+
+def read_head(path: Path, *, max_bytes: int) -> bytes:
+    """Return the first *max_bytes* of the operator's file *path*, refused like :func:`read_regular`."""
+    with _regular(path) as descriptor:
+        if descriptor is None:
+            raise ContainmentError(str(path), "does not exist")
+        return _read_upto(descriptor, str(path), max_bytes)
+
+
+def check_private(path: Path, *, uid: int, directory: bool) -> None:
+    """Raise :class:`StoreError` unless *path* is *uid*'s own and closed to everybody else.
+
+    *directory* says which kind it must be; a link to one is judged by its target.
+    """
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise StoreError(str(path), f"cannot be examined: {_text(error)}") from error
+    if directory and not stat.S_ISDIR(found.st_mode):
+        raise StoreError(str(path), f"is {_kind(found)}, must be a directory")
+    if not directory and not stat.S_ISREG(found.st_mode):
+        raise StoreError(str(path), f"is {_kind(found)}, must be a file")
+    if found.st_uid != uid:
+        raise StoreError(str(path), f"belongs to uid {found.st_uid}, must belong to uid {uid}")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        reason = f"has mode {stat.S_IMODE(found.st_mode):04o}, must be closed to others"
+        raise StoreError(str(path), reason, hint=f"chmod {'700' if directory else '600'} {path}")
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Make *data* the whole content of *path*, or leave what is there and raise :class:`StoreError`.
+
+    Readers see the old bytes or the new ones. A link at *path* is itself replaced.
+    """
+    # The name does not hold the target's: that may already be as long as a name can be.
+    temporary = path.with_name(f".{os.urandom(12).hex()}.new")
+    try:
+        _write_new(temporary, data, mode)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            _discard(temporary)
+            raise
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise StoreError(str(path), f"cannot be written: {_text(error)}") from error
+
+
+def append_line(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Append *data* and its newline to *path* by one write: the whole line, or :class:`StoreError`.
+
+    The file is created with *mode*. A part that was written before the disk was full is taken back,
+    or the next line would continue it.
+    """
+    line = data if data.endswith(b"\n") else data + b"\n"
+    with _stored(path, os.O_WRONLY | os.O_APPEND, mode) as descriptor:
+        try:
+            written = os.write(descriptor, line)
+            if written == len(line):
+                return
+            end = os.lseek(descriptor, 0, os.SEEK_CUR)
+            # NOTE: only while nobody appended after us.
+            if os.fstat(descriptor).st_size == end:
+                os.ftruncate(descriptor, end - written)
+        except OSError as error:
+            raise StoreError(str(path), f"cannot be appended to: {_text(error)}") from error
+    raise StoreError(str(path), f"cannot be appended to: {written} of {len(line)} bytes were written")
+
+
+def ensure_directory(path: Path, *, mode: int = 0o700) -> None:
+    """Create the directory *path* with *mode* where it is absent, its missing parents with 0700."""
+    try:
+        if path.is_dir():
+            return
+        ensure_directory(path.parent)
+        os.mkdir(path, 0o700)
+        if mode != 0o700:
+            os.chmod(path, mode)
+    except FileExistsError as error:
+        # Another process may have made it since.
+        if not path.is_dir():
+            raise StoreError(str(path), "must be a directory") from error
+    except OSError as error:
+        raise StoreError(str(path), f"cannot be created: {_text(error)}") from error
+
+
+@contextmanager
+def lock_file(path: Path, scope: Scope, *, limits: FileLimits = FileLimits()) -> Iterator[None]:
+    """Hold an exclusive lock on *path*, created where absent; other threads of ours wait as well.
+
+    Raises :class:`StoreError` that names the holder after ``lock_seconds``, and whatever *scope*
+    raises when it ends first. The lock ends with the process; the file stays.
+    """
+    with _stored(path, os.O_RDWR, 0o600) as descriptor:
+        _wait_for_lock(descriptor, path, scope, limits)
+        try:
+            # A courtesy to whoever waits; a full disk must not cost the lock.
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
+            yield
+        finally:
+            # NOTE: closing is not enough while a fork in another thread still has the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _shown(root: Path, relative: str) -> str:
+    return os.path.join(root, relative)
+
+
+def _text(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _kind(found: os.stat_result) -> str:
+    return next((name for test, name in _KINDS if test(found.st_mode)), "a regular file")
+
+
+def _components(root: Path, relative: str) -> list[str]:
+    shown = _shown(root, relative)
+    if "\0" in relative:
+        raise ContainmentError(relative.replace("\0", "\\0"), "contains a NUL character")
+    if relative.startswith("/"):
+        raise ContainmentError(shown, "is absolute")
+    try:
+        os.fsencode(relative)
+    except UnicodeEncodeError as error:
+        raise ContainmentError(ascii(shown), "cannot be a file name") from error
+    parts = [part for part in relative.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise ContainmentError(shown, 'contains ".."')
+    if not parts or relative.endswith("/"):
+        raise ContainmentError(shown, "names no file")
+    return parts
+
+
+@contextmanager
+def _contained(root: Path, relative: str) -> Iterator[int | None]:
+    """Yield a descriptor of the file, checked to be plain; None where a component is absent."""
+    parts = _components(root, relative)
+    shown = _shown(root, relative)
+    descriptor = _walk(root, parts, shown)
+    if descriptor is None:
+        yield None
+        return
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ContainmentError(shown, f"is {_kind(found)}, not a regular file")
+        if found.st_nlink != 1:
+            raise ContainmentError(shown, f"has {found.st_nlink} hard links, must have one")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _walk(root: Path, parts: list[str], shown: str) -> int | None:
+    try:
+        directory = os.open(root, _DIRECTORY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ContainmentError(str(root), f"cannot be opened: {_text(error)}") from error
+    try:
+        for part in parts[:-1]:
+            deeper = _step(part, _DIRECTORY, directory, shown)
+            if deeper is None:
+                return None
+            os.close(directory)
+            directory = deeper
+        return _step(parts[-1], _FILE, directory, shown)
+    finally:
+        os.close(directory)
+
+
+def _step(part: str, flags: int, directory: int, shown: str) -> int | None:
+    try:
+        return os.open(part, flags | os.O_NOFOLLOW, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ContainmentError(shown, _step_reason(part, directory, error)) from error
+
+
+def _step_reason(part: str, directory: int, error: OSError) -> str:
+    # For the text only: O_DIRECTORY reports a link and a file alike, a socket opens with ENXIO.
+    try:
+        found = os.stat(part, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return f'"{part}" cannot be opened: {_text(error)}'
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+        return f'"{part}" is {_kind(found)}'
+    return f'"{part}" cannot be opened: {_text(error)}'
+
+
+@contextmanager
+def _regular(path: Path) -> Iterator[int | None]:
+    descriptor = _open_regular(path)
+    if descriptor is None:
+        yield None
+        return
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ContainmentError(str(path), f"is {_kind(found)}, not a regular file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_regular(path: Path) -> int | None:
+    try:
+        return os.open(path, _FILE)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ContainmentError(str(path), f"cannot be opened: {_text(error)}") from error
+
+
+def _check_trusted(descriptor: int, path: Path, trusted_uids: tuple[int, ...]) -> None:
+    found = os.fstat(descriptor)
+    if found.st_uid not in trusted_uids:
+        allowed = " or ".join(str(uid) for uid in trusted_uids)
+        raise ContainmentError(str(path), f"belongs to uid {found.st_uid}, must belong to uid {allowed}")
+    if found.st_mode & 0o022:
+        reason = f"has mode {stat.S_IMODE(found.st_mode):04o}, must be writable by its owner alone"
+        raise ContainmentError(str(path), reason, hint=f"chmod go-w {path}")
+
+
+def _read_upto(descriptor: int, shown: str, max_bytes: int) -> bytes:
+    chunks: list[bytes] = []
+    left = max_bytes
+    try:
+        while left > 0:
+            chunk = os.read(descriptor, min(left, ProcessLimits.read_bytes))
+            if not chunk:
+                break
+            chunks.append(chunk)
+            left -= len(chunk)
+    except OSError as error:
+        raise ContainmentError(shown, f"cannot be read: {_text(error)}") from error
+    return b"".join(chunks)
+
+
+def _read_whole(descriptor: int, shown: str, max_bytes: int) -> bytes:
+    # NOTE: the size is not asked beforehand; the file may grow while it is read.
+    data = _read_upto(descriptor, shown, max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ContainmentError(shown, f"is larger than {max_bytes} bytes")
+    return data
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        # The process's mask must not decide.
+        os.fchmod(descriptor, mode)
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left):]
+        os.fsync(descriptor)
+    except BaseException:
+        _discard(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _discard(path: Path) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _stored(path: Path, flags: int, mode: int) -> Iterator[int]:
+    flags |= os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, mode)
+    except OSError as error:
+        raise StoreError(str(path), f"cannot be opened: {_text(error)}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise StoreError(str(path), f"is {_kind(found)}, not a regular file")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, path: Path, scope: Scope, limits: FileLimits) -> None:
+    waiting = scope.within(limits.lock_seconds, missing="lock")
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise StoreError(str(path), f"cannot be locked: {_text(error)}") from error
+        try:
+            waiting.pause(limits.lock_seconds / 100)
+        except DeadlineMissed as error:
+            if not error.own:
+                raise
+            reason = f"is locked by {_holder(descriptor)} for more than {seconds_text(limits.lock_seconds)}"
+            raise StoreError(str(path), reason) from error
+
+
+def _holder(descriptor: int) -> str:
+    text = os.pread(descriptor, 20, 0)
+    return f"process {text.decode('ascii')}" if text.isdigit() else "another process"

@@ -1,0 +1,59 @@
+"""One thread for the process that keeps idle peers from stalling.
+
+A few times a second it makes one pass over every registered child that nobody drives: its stderr is
+drained, its stdout read, its questions answered, its exit noticed. It blocks nobody for longer than
+one such pass and knows nothing of what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+from .child import Child
+from .scope import Scope
+
+__all__ = ["tend"]
+
+
+class _Housekeeper:
+    def __init__(self, seconds: float) -> None:
+        self.pid = os.getpid()
+        self._seconds = seconds
+        self._children: weakref.WeakSet[Child] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._run, name=f"{__name__}", daemon=True).start()
+
+    def add(self, child: Child) -> None:
+        with self._lock:
+            self._children.add(child)
+
+    def _run(self) -> None:
+        scope = Scope.root()
+        while True:
+            scope.pause(self._seconds)
+            with self._lock:
+                children = list(self._children)
+            for child in children:
+                if child.exit is None:
+                    child.tend()
+                else:
+                    with self._lock:
+                        self._children.discard(child)
+            # NOTE: or the last child of a pass would be kept alive by this thread's frame.
+            del children
+
+
+# NOTE: one for the process, made on first use, like the spawner.
+_ONLY: dict[str, _Housekeeper] = {}
+_MAKING = threading.Lock()
+
+
+def tend(child: Child, seconds: float) -> None:
+    """Have *child* looked after until it has ended; *seconds* between passes, set by the first caller."""
+    with _MAKING:
+        keeper = _ONLY.get("housekeeper")
+        if keeper is None or keeper.pid != os.getpid():
+            keeper = _ONLY["housekeeper"] = _Housekeeper(seconds)
+    keeper.add(child)

@@ -1,0 +1,346 @@
+"""The record of what this user's Latch processes have started, and the sweep of what dead ones left.
+
+One append-only file for each host process lies in ``<state>/ledger``; it exists only while
+something runs. Before a spawn the host writes a random token that is bubblewrap's only environment
+entry; after the spawn it adds the pids; after the proof of death an end mark. A host that was killed
+leaves its file behind, and the sweep ends every process it names, or that carries one of its tokens
+(security.md T24).
+
+A record is written, not synced: it must outlive the host, not the machine. Files of another boot or
+another pid namespace are left alone. No command line, environment or secret is ever recorded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import signal
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator
+
+from ..errors import StoreError
+from ..limits import ProcessLimits
+from . import kernelcalls
+from .files import ensure_directory
+from .processes import ProcessId, environment_of, here, identify, own_processes, uptime_seconds
+from .scope import Scope
+
+__all__ = ["TOKEN_VARIABLE", "Entry", "Ledger", "Swept", "read_entries", "sweep"]
+
+TOKEN_VARIABLE = "LATCH_PROCESS_TOKEN"
+_TOKEN_BYTES = 16
+_CURE = "make it writable, or set LATCH_DIRECTORY or state_dir to a directory that is"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One unfinished start: who asked, what was started, and the processes as far as they are known.
+
+    ``host_alive`` is False for what a killed host left. ``init`` is process 1 of the sandbox.
+    """
+
+    token: str
+    what: str
+    host: ProcessId
+    host_alive: bool
+    init: ProcessId | None
+    monitor: ProcessId | None
+    group: str | None
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep did: processes ended, processes that would not die, files of dead hosts kept."""
+
+    ended: tuple[int, ...]
+    surviving: tuple[int, ...]
+    kept: int
+
+
+class Ledger:
+    """The writing side of one host process. Safe to use from several threads."""
+
+    def __init__(self, directory: Path) -> None:
+        """*directory* is the state directory; nothing is created before the first :meth:`begin`."""
+        self._directory = directory / "ledger"
+        self._lock = threading.Lock()
+        self._open: dict[str, str] = {}
+        self._descriptor = -1
+        self._path: Path | None = None
+        self._owner = 0
+
+    def begin(self, what: str) -> str:
+        """Record that *what* is about to be started and return its token.
+
+        Raises :class:`StoreError` when that cannot be written: then nothing may be started.
+        """
+        token = secrets.token_hex(_TOKEN_BYTES)
+        with self._lock:
+            try:
+                self._ensure_file()
+                self._append({"begin": token, "what": what})
+            except (OSError, StoreError) as error:
+                raise _unwritable(self._directory, error) from error
+            self._open[token] = what
+        return token
+
+    def started(
+        self, token: str, *, init: ProcessId | None, monitor: ProcessId | None, group: str | None = None
+    ) -> None:
+        """Add what is known of the processes of *token*; raises :class:`StoreError`."""
+        with self._lock:
+            try:
+                self._append(
+                    {"started": token, "init": _pair(init), "monitor": _pair(monitor), "group": group},
+                )
+            except OSError as error:
+                raise _unwritable(self._directory, error) from error
+
+    def ended(self, token: str) -> None:
+        """Mark *token* as proven dead. Never raises: a missing mark only costs the next sweep a look."""
+        with self._lock:
+            self._open.pop(token, None)
+            try:
+                if self._open:
+                    self._append({"end": token})
+                else:
+                    self._remove_file()
+            except OSError:
+                pass
+
+    def _ensure_file(self) -> None:
+        if self._descriptor >= 0 and self._owner == os.getpid():
+            return
+        # NOTE: after a fork the file and its open entries belong to the parent.
+        self._open, self._owner = {}, os.getpid()
+        ensure_directory(self._directory)
+        host = identify(self._owner)
+        assert host is not None
+        self._path = self._directory / f"{host.pid}-{host.start}-{secrets.token_hex(4)}.jsonl"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(self._path, flags, 0o600)
+        place = here()
+        self._append({"v": 1, "boot": place.boot, "namespace": place.namespace, "host": _pair(host)})
+
+    def _append(self, record: dict[str, object]) -> None:
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        if os.write(self._descriptor, line) != len(line):
+            raise OSError(28, "No space left on device")
+
+    def _remove_file(self) -> None:
+        if self._path is not None and self._owner == os.getpid():
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+            os.unlink(self._path)
+
+
+def _unwritable(directory: Path, error: OSError | StoreError) -> StoreError:
+    why = error.strerror if isinstance(error, OSError) else error.reason
+    return StoreError(str(directory), f"cannot record a process start: {why}", hint=_CURE)
+
+
+def read_entries(directory: Path) -> list[Entry]:
+    """Return every unfinished entry below the state *directory*, of live and dead hosts; creates nothing."""
+    return [entry for _, host in _hosts(directory / "ledger") for entry in host.entries]
+
+
+def sweep(directory: Path, *, uid: int, limits: ProcessLimits, scope: Scope) -> Swept:
+    """End what killed hosts left behind below the state *directory*, and prove it.
+
+    Two scans, ``limits.rescan_seconds`` apart, because a host killed between fork and exec leaves a
+    late bubblewrap. The file of a dead host is removed by a sweep that finds nothing at least
+    ``limits.dead_host_seconds`` after the host was first seen dead. Only processes of *uid* are
+    touched. Two sweeps at once are safe.
+    """
+    ledger = directory / "ledger"
+    if not _dead_hosts(ledger):
+        return Swept((), (), 0)
+    ended: set[int] = set()
+    surviving: set[int] = set()
+    with _sweep_lock(ledger):
+        for scan in range(2):
+            if scan:
+                scope.pause(limits.rescan_seconds)
+            for _, host in _dead_hosts(ledger):
+                killed, stubborn = _end_processes(host, uid, scope.shielded(limits.kill_seconds))
+                ended |= killed
+                surviving |= stubborn
+        kept = 0
+        for path, host in _dead_hosts(ledger):
+            for entry in host.entries:
+                if entry.group:
+                    _remove_group(entry.group)
+            kept += not _retire(path, host, quiet=not ended and not surviving, limits=limits)
+    return Swept(tuple(sorted(ended)), tuple(sorted(surviving - ended)), kept)
+
+
+@dataclass(frozen=True)
+class _Host:
+    process: ProcessId
+    alive: bool
+    entries: tuple[Entry, ...]
+    seen_dead: float | None
+
+
+def _hosts(ledger: Path) -> list[tuple[Path, _Host]]:
+    try:
+        names = sorted(os.listdir(ledger))
+    except OSError:
+        return []
+    found = []
+    for name in names:
+        if name.endswith(".jsonl"):
+            host = _read_host(ledger / name)
+            if host is not None:
+                found.append((ledger / name, host))
+    return found
+
+
+def _dead_hosts(ledger: Path) -> list[tuple[Path, _Host]]:
+    return [(path, host) for path, host in _hosts(ledger) if not host.alive]
+
+
+def _read_host(path: Path) -> _Host | None:
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return None
+    records = []
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            # NOTE: only the last line can be torn; it names nothing that was let run.
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    place = here()
+    if not records or (records[0].get("boot"), records[0].get("namespace")) != (place.boot, place.namespace):
+        return None
+    process = _process(records[0].get("host"))
+    if process is None:
+        return None
+    alive = process.is_alive()
+    open_entries: dict[str, Entry] = {}
+    seen_dead = None
+    for record in records[1:]:
+        if "begin" in record:
+            token = str(record["begin"])
+            open_entries[token] = Entry(token, str(record.get("what")), process, alive, None, None, None)
+        elif "started" in record:
+            token = str(record["started"])
+            if token in open_entries:
+                known = open_entries[token]
+                open_entries[token] = Entry(
+                    token,
+                    known.what,
+                    process,
+                    alive,
+                    _process(record.get("init")),
+                    _process(record.get("monitor")),
+                    record.get("group"),
+                )
+        elif "end" in record:
+            open_entries.pop(str(record["end"]), None)
+        elif "seen_dead" in record and seen_dead is None:
+            seen_dead = float(record["seen_dead"])
+    return _Host(process, alive, tuple(open_entries.values()), seen_dead)
+
+
+def _end_processes(host: _Host, uid: int, scope: Scope) -> tuple[set[int], set[int]]:
+    named = {process for entry in host.entries for process in (entry.init, entry.monitor) if process}
+    tokens = [f"{TOKEN_VARIABLE}={entry.token}".encode() for entry in host.entries]
+    suspects = {process.pid for process in named}
+    suspects |= {pid for pid in own_processes(uid) if _carries(pid, tokens)}
+    watched: dict[int, int] = {}
+    try:
+        for pid in suspects:
+            descriptor = _kill_checked(pid, named, tokens)
+            if descriptor is not None:
+                watched[descriptor] = pid
+        waiting = set(watched)
+        while waiting:
+            ready, _ = scope.wait(waiting, at_most=scope.remaining())
+            if not ready:
+                break
+            waiting -= set(ready)
+        stubborn = {watched[descriptor] for descriptor in waiting}
+    except TimeoutError:
+        stubborn = {watched[descriptor] for descriptor in waiting}
+    finally:
+        for descriptor in watched:
+            os.close(descriptor)
+    return set(watched.values()) - stubborn, stubborn
+
+
+def _kill_checked(pid: int, named: set[ProcessId], tokens: list[bytes]) -> int | None:
+    try:
+        descriptor = kernelcalls.open_process(pid)
+    except OSError:
+        return None
+    # NOTE: checked after the descriptor was opened, so that the number cannot have been used again.
+    known = identify(pid)
+    if known is None or not (known in named or _carries(pid, tokens)):
+        os.close(descriptor)
+        return None
+    try:
+        kernelcalls.signal_process(descriptor, signal.SIGKILL)
+    except OSError:
+        pass
+    return descriptor
+
+
+def _carries(pid: int, tokens: list[bytes]) -> bool:
+    present = environment_of(pid).split(b"\0")
+    return any(token in present for token in tokens)
+
+
+def _retire(path: Path, host: _Host, *, quiet: bool, limits: ProcessLimits) -> bool:
+    now = uptime_seconds()
+    unfinished = bool(host.entries)
+    try:
+        if not unfinished or (
+            quiet and host.seen_dead is not None and now - host.seen_dead >= limits.dead_host_seconds
+        ):
+            os.unlink(path)
+            return True
+        if host.seen_dead is None:
+            with open(path, "ab") as stream:
+                # NOTE: the dead host's last line may be torn; a newline first keeps ours whole.
+                stream.write(b"\n" + json.dumps({"seen_dead": now}).encode() + b"\n")
+    except OSError:
+        pass
+    return False
+
+
+def _remove_group(group: str) -> None:
+    try:
+        os.rmdir(group)
+    except OSError:
+        pass
+
+
+@contextmanager
+def _sweep_lock(ledger: Path) -> Iterator[None]:
+    # NOTE: a lock on the directory itself, so that nothing is created where all may be read-only.
+    descriptor = os.open(ledger, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _pair(process: ProcessId | None) -> list[int] | None:
+    return None if process is None else [process.pid, process.start]
+
+
+def _process(value: object) -> ProcessId | None:
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, int) for part in value):
+        return ProcessId(value[0], value[1])
+    return None

@@ -1,0 +1,242 @@
+"""Deadline, cancel, peer and stage in one value: whatever may block takes a :class:`Scope`.
+
+The only importer of the clock. A scope is immutable; narrowing makes a new one. Missed deadlines
+name the peer and the stage because the scope already knows them.
+
+This module does not end anything: it only tells the caller, by raising, that time is up or that the
+work was cancelled. Cleanup runs in :meth:`Scope.shielded`, which no token can cancel.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+import weakref
+from typing import Callable, Iterable
+
+from ..errors import Cancelled, DeadlineMissed, seconds_text
+
+__all__ = ["CancelToken", "Scope"]
+
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
+_WRITABLE = select.POLLOUT | select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class CancelToken:
+    """A flag, a reason, and a pipe whose byte is never read: every waiter wakes, now and later."""
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+        self._read_end = -1
+        self._write_end = -1
+        self._creating = threading.Lock()
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was cancelled, or None."""
+        return self._reason
+
+    def cancel(self, reason: str) -> None:
+        """Cancel; idempotent, the first reason stays. Safe in a signal handler and from any thread."""
+        if self._reason is None:
+            self._reason = reason
+        if self._write_end >= 0:
+            self._wake()
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable for ever once the token was cancelled."""
+        if self._read_end < 0:
+            with self._creating:
+                if self._read_end < 0:
+                    read_end, write_end = os.pipe()
+                    os.set_blocking(write_end, False)
+                    weakref.finalize(self, _close_both, read_end, write_end)
+                    self._read_end, self._write_end = read_end, write_end
+            # NOTE: cancel() may have run before the pipe existed.
+            if self._reason is not None:
+                self._wake()
+        return self._read_end
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._write_end, b"x")
+        except BlockingIOError:
+            pass
+
+
+class Scope:
+    """What bounds one piece of work. Make one with :meth:`root`, then narrow it."""
+
+    __slots__ = ("_clock", "_missing", "_own", "deadline", "peer", "seconds", "stage", "tokens")
+
+    def __init__(
+        self,
+        *,
+        deadline: float | None,
+        seconds: float | None,
+        tokens: tuple[CancelToken, ...],
+        peer: str | None,
+        stage: str | None,
+        own: bool,
+        missing: str | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.deadline = deadline
+        self.seconds = seconds
+        self.tokens = tokens
+        self.peer = peer
+        self.stage = stage
+        self._own = own
+        self._missing = missing
+        self._clock = clock
+
+    @classmethod
+    def root(
+        cls,
+        seconds: float | None = None,
+        *,
+        token: CancelToken | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Scope:
+        """Return a scope with a deadline *seconds* from now (None: none) and its own cancel token.
+
+        *clock* is the seam for tests: a callable that returns monotonic seconds.
+        """
+        return cls(
+            deadline=None if seconds is None else clock() + seconds,
+            seconds=seconds,
+            tokens=(token or CancelToken(),),
+            peer=None,
+            stage=None,
+            own=True,
+            missing=None,
+            clock=clock,
+        )
+
+    def within(
+        self, seconds: float | None, *, peer: str | None = None, stage: str | None = None, missing: str | None = None
+    ) -> Scope:
+        """Return a narrower scope: the earlier of its own deadline and this one's, labels replaced.
+
+        *missing* is what will not have come when the deadline passes (``ready`` gives ``no ready
+        within 30 s``). *seconds* None only changes the labels.
+        """
+        deadline, length, own = self.deadline, self.seconds, False
+        if seconds is not None:
+            ours = self._clock() + seconds
+            if deadline is None or ours <= deadline:
+                deadline, length, own = ours, seconds, True
+        elif peer is None and stage is None:
+            own = self._own
+        return Scope(
+            deadline=deadline,
+            seconds=length,
+            tokens=self.tokens,
+            peer=peer or self.peer,
+            stage=stage or self.stage,
+            own=own,
+            missing=missing,
+            clock=self._clock,
+        )
+
+    def also(self, token: CancelToken) -> Scope:
+        """Return this scope with *token* as one more way to cancel it."""
+        return Scope(
+            deadline=self.deadline,
+            seconds=self.seconds,
+            tokens=(*self.tokens, token),
+            peer=self.peer,
+            stage=self.stage,
+            own=self._own,
+            missing=self._missing,
+            clock=self._clock,
+        )
+
+    def shielded(self, seconds: float, *, stage: str | None = None) -> Scope:
+        """Return a scope with a fresh deadline and no tokens, for cleanup only."""
+        return Scope(
+            deadline=self._clock() + seconds,
+            seconds=seconds,
+            tokens=(),
+            peer=self.peer,
+            stage=stage or self.stage,
+            own=True,
+            missing=None,
+            clock=self._clock,
+        )
+
+    def cancel(self, reason: str) -> None:
+        """Cancel the work, from any thread or a signal handler; a shielded scope cannot be."""
+        if self.tokens:
+            self.tokens[0].cancel(reason)
+
+    def remaining(self) -> float | None:
+        """Return the seconds left, at least 0.0, or None where there is no deadline."""
+        return None if self.deadline is None else max(0.0, self.deadline - self._clock())
+
+    def now(self) -> float:
+        """Return the monotonic time of this scope's clock, in seconds; only differences mean anything."""
+        return self._clock()
+
+    def check(self) -> None:
+        """Raise :class:`Cancelled` or :class:`DeadlineMissed` when the work is to end."""
+        for token in self.tokens:
+            if token.reason is not None:
+                raise Cancelled(token.reason, peer=self.peer, stage=self.stage)
+        if self.deadline is not None and self._clock() >= self.deadline:
+            raise self._missed()
+
+    def wait(
+        self, reads: Iterable[int] = (), writes: Iterable[int] = (), *, at_most: float | None = None
+    ) -> tuple[list[int], list[int]]:
+        """Wait until a descriptor of *reads* or *writes* is ready and return those that are.
+
+        A hang-up counts as ready. Both lists are empty when *at_most* seconds passed first. Raises
+        :class:`Cancelled` or :class:`DeadlineMissed`.
+        """
+        self.check()
+        poll = select.poll()
+        interest: dict[int, int] = {}
+        for descriptor in reads:
+            interest[descriptor] = _READABLE
+        for descriptor in writes:
+            interest[descriptor] = interest.get(descriptor, 0) | _WRITABLE
+        cancels = [token.fileno() for token in self.tokens]
+        for descriptor in cancels:
+            interest[descriptor] = _READABLE
+        for descriptor, events in interest.items():
+            poll.register(descriptor, events)
+        ready = dict(poll.poll(self._milliseconds(at_most)))
+        if not ready or any(descriptor in ready for descriptor in cancels):
+            self.check()
+        return (
+            [descriptor for descriptor in reads if ready.get(descriptor, 0) & _READABLE],
+            [descriptor for descriptor in writes if ready.get(descriptor, 0) & _WRITABLE],
+        )
+
+    def pause(self, seconds: float) -> None:
+        """Wait *seconds*; raises :class:`Cancelled` or :class:`DeadlineMissed` when those come first."""
+        end = self._clock() + seconds
+        while True:
+            left = end - self._clock()
+            if left <= 0:
+                return
+            self.wait(at_most=left)
+
+    def _milliseconds(self, at_most: float | None) -> float | None:
+        limits = [value for value in (self.remaining(), at_most) if value is not None]
+        # NOTE: rounded up, or a wait would spin through the last millisecond.
+        return min(limits) * 1000 + 0.999 if limits else None
+
+    def _missed(self) -> DeadlineMissed:
+        length = seconds_text(self.seconds or 0.0)
+        whose = length if self._own else f"the caller's {length}"
+        reason = f"no {self._missing} within {whose}" if self._missing else f"not done within {whose}"
+        return DeadlineMissed(reason, seconds=self.seconds or 0.0, own=self._own, peer=self.peer, stage=self.stage)
+
+
+def _close_both(read_end: int, write_end: int) -> None:
+    os.close(read_end)
+    os.close(write_end)

@@ -1,0 +1,86 @@
+"""cli/failures.py: the exit table and the sentence."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from latch import errors
+from latch.cli.failures import EXITS, SIGNAL_EXITS, exit_status, tell
+from latch.cli.terminal import Terminal
+
+PEER = {"peer": 'extension "lint"', "stage": "registration"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.LatchError("x"), 1),
+        (errors.UsageError("x"), 2),
+        (errors.ConcurrentUse("x"), 2),
+        (errors.ConfigError([errors.ConfigProblem("a.toml", "x")]), 2),
+        (errors.CommandUnusable("x", status=127), 2),
+        (errors.MissingDependency("x", needed_for="y"), 2),
+        (errors.Denied("x", rule="r"), 3),
+        (errors.ApprovalNeeded("x", rule="r"), 4),
+        (errors.PeerError("x", **PEER), 6),
+        (errors.PeerProtocolError("x", **PEER), 6),
+        (errors.PeerRefused("x", **PEER), 6),
+        (errors.PeerGone("x", **PEER), 6),
+        (errors.PeerLimit("x", limit="l", amount=1, **PEER), 6),
+        (errors.DeadlineMissed("x", seconds=1, **PEER), 6),
+        (errors.SandboxUnavailable("x", cause="absent", hint="y"), 8),
+        (errors.ContainmentError("p", "x"), 1),
+        (errors.StoreError("p", "x"), 1),
+        (errors.Cancelled("SIGINT"), 130),
+        (errors.Cancelled("SIGTERM"), 143),
+        (errors.Cancelled("enough"), 1),
+        (ValueError("x"), 1),
+    ],
+)
+def test_each_failure_has_its_status(error: BaseException, status: int) -> None:
+    assert exit_status(error) == status
+
+
+def test_every_error_of_ours_has_a_row_or_derives_from_one() -> None:
+    kinds = [getattr(errors, name) for name in errors.__all__ if name != "seconds_text"]
+    ours = [kind for kind in kinds if issubclass(kind, errors.LatchError)]
+    rows = {kind: [vars(base).get("code") for base in kind.__mro__] for kind in ours}
+    assert [kind for kind, codes in rows.items() if not set(codes) - {"error"} & set(EXITS) and kind.code != "error"] == []
+
+
+def test_the_signals_have_the_statuses_of_a_shell() -> None:
+    assert SIGNAL_EXITS == {"SIGINT": 130, "SIGTERM": 143}
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "code"),
+    [
+        (errors.UsageError("no", hint="do"), "latch: no\nhint: do\n", "usage"),
+        (
+            errors.DeadlineMissed("no ready within 30 s", seconds=30, **PEER),
+            'latch: extension "lint": registration: no ready within 30 s\n',
+            "deadline",
+        ),
+        (errors.Cancelled("SIGINT"), "latch: cancelled (SIGINT)\n", "cancelled"),
+        (
+            ValueError("odd"),
+            "latch: internal error: ValueError: odd\nhint: run it again with -v for the traceback\n",
+            "internal",
+        ),
+        (
+            KeyError(),
+            "latch: internal error: KeyError\nhint: run it again with -v for the traceback\n",
+            "internal",
+        ),
+    ],
+)
+def test_a_failure_is_told_in_one_sentence(error: BaseException, text: str, code: str) -> None:
+    plain, machine = io.StringIO(), io.StringIO()
+    status = tell(Terminal(None, plain, environment={}), error)
+    assert tell(Terminal(None, machine, environment={}, as_json=True), error) == status == exit_status(error)
+    assert plain.getvalue() == text
+    said = json.loads(machine.getvalue())["error"]
+    assert (said["code"], said["exit"]) == (code, status)

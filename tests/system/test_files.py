@@ -1,0 +1,560 @@
+"""Contained reads refuse everything a hostile directory can hold; writes are whole or nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from latch.errors import Cancelled, ContainmentError, DeadlineMissed, StoreError
+from latch.limits import FileLimits
+from latch.system.files import (
+    append_line,
+    check_private,
+    ensure_directory,
+    find_contained,
+    find_regular,
+    lock_file,
+    read_contained,
+    read_contained_head,
+    read_contained_text,
+    read_head,
+    read_regular,
+    replace_file,
+)
+from latch.system.scope import Scope
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def descriptors(place: Path) -> list[str]:
+    """The descriptors this process holds on *place* and what is below it."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+        except FileNotFoundError:
+            continue
+    return sorted(line for line in found if line.split(" ", 1)[1].startswith(str(place)))
+
+
+def make_hostile(root: Path) -> None:
+    """Fill *root* with one of everything that must not be read."""
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    (root / "plain").write_text("text")
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "deep" / "er" / "file").write_text("deep text")
+    (root / "link").symlink_to(outside / "secret")
+    (root / "inner-link").symlink_to("plain")
+    (root / "dangling").symlink_to("nothing")
+    (root / "linked-directory").symlink_to(outside)
+    (root / "linked-deep").symlink_to("deep")
+    os.link(outside / "secret", root / "hard")
+    os.mkfifo(root / "fifo")
+    (root / "large").write_bytes(b"x" * 101)
+    (root / "exact").write_bytes(b"x" * 100)
+    (root / "latin").write_bytes(b"caf\xe9")
+
+
+@pytest.fixture
+def hostile(workspace: Path) -> Path:
+    """A workspace with one of everything that must not be read."""
+    make_hostile(workspace)
+    return workspace
+
+
+@pytest.mark.parametrize(
+    ("relative", "expected"),
+    [
+        ("plain", b"text"),
+        ("./plain", b"text"),
+        ("deep/er/file", b"deep text"),
+        ("deep//er/./file", b"deep text"),
+        ("exact", b"x" * 100),
+    ],
+)
+def test_a_plain_file_below_the_root_is_read(hostile: Path, relative: str, expected: bytes) -> None:
+    assert read_contained(hostile, relative, max_bytes=100) == expected
+
+
+@pytest.mark.parametrize(
+    ("relative", "reason"),
+    [
+        ("link", '"link" is a symbolic link'),
+        ("inner-link", '"inner-link" is a symbolic link'),
+        ("dangling", '"dangling" is a symbolic link'),
+        ("linked-directory/secret", '"linked-directory" is a symbolic link'),
+        ("linked-deep/er/file", '"linked-deep" is a symbolic link'),
+        ("hard", "has 2 hard links, must have one"),
+        ("fifo", "is a FIFO, not a regular file"),
+        ("deep", "is a directory, not a regular file"),
+        ("plain/below", '"plain" is a regular file'),
+        ("large", "is larger than 100 bytes"),
+        ("absent", "does not exist"),
+        ("absent/below", "does not exist"),
+        ("../outside/secret", 'contains ".."'),
+        ("deep/../plain", 'contains ".."'),
+        ("", "names no file"),
+        (".", "names no file"),
+        ("plain/", "names no file"),
+        ("x" * 300, "cannot be opened: file name too long"),
+    ],
+)
+def test_what_is_not_plain_is_refused_by_path_and_reason(hostile: Path, relative: str, reason: str) -> None:
+    before = descriptors(hostile)
+    with pytest.raises(ContainmentError) as caught:
+        read_contained(hostile, relative, max_bytes=100)
+    assert caught.value.path == os.path.join(hostile, relative)
+    assert caught.value.reason.endswith(reason)
+    assert descriptors(hostile) == before
+
+
+def test_an_absolute_path_is_refused_even_below_the_root(hostile: Path) -> None:
+    with pytest.raises(ContainmentError, match="is absolute"):
+        read_contained(hostile, str(hostile / "plain"), max_bytes=100)
+
+
+@pytest.mark.parametrize(
+    ("relative", "reason"), [("pla\0in", "contains a NUL character"), ("\ud800", "cannot be a file name")]
+)
+def test_a_name_no_file_can_have_is_refused(hostile: Path, relative: str, reason: str) -> None:
+    with pytest.raises(ContainmentError, match=reason):
+        read_contained(hostile, relative, max_bytes=100)
+
+
+def test_a_socket_is_refused_and_named(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # By a short relative name: the address of a socket holds about a hundred characters.
+    monkeypatch.chdir(hostile)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        with pytest.raises(ContainmentError, match='"socket" is a socket'):
+            read_contained(hostile, "socket", max_bytes=100)
+
+
+def test_a_device_is_refused_without_being_read() -> None:
+    with pytest.raises(ContainmentError, match="is a device, not a regular file"):
+        read_contained(Path("/dev"), "zero", max_bytes=100)
+
+
+def test_a_read_leaves_no_descriptor_behind(hostile: Path) -> None:
+    before = descriptors(hostile)
+    read_contained(hostile, "deep/er/file", max_bytes=100)
+    assert find_contained(hostile, "deep/absent/file", max_bytes=100) is None
+    assert descriptors(hostile) == before
+
+
+def test_the_root_may_be_reached_through_a_link(hostile: Path) -> None:
+    alias = hostile.parent / "alias"
+    alias.symlink_to(hostile)
+    assert read_contained(alias, "plain", max_bytes=100) == b"text"
+
+
+def test_a_root_that_is_no_directory_is_refused(hostile: Path) -> None:
+    with pytest.raises(ContainmentError, match="cannot be opened: not a directory"):
+        read_contained(hostile / "plain", "x", max_bytes=100)
+
+
+def test_a_root_that_is_absent_holds_nothing(hostile: Path) -> None:
+    assert find_contained(hostile / "absent", "x", max_bytes=100) is None
+
+
+def test_a_directory_that_may_only_be_passed_is_passed(hostile: Path) -> None:
+    (hostile / "deep").chmod(0o111)
+    assert read_contained(hostile, "deep/er/file", max_bytes=100) == b"deep text"
+    (hostile / "deep").chmod(0o700)
+
+
+def test_a_file_that_grows_while_it_is_read_ends_at_the_cap(hostile: Path) -> None:
+    done = threading.Event()
+
+    def grow() -> None:
+        with (hostile / "plain").open("ab", buffering=0) as stream:
+            for _ in range(2000):
+                if done.is_set():
+                    return
+                stream.write(b"y" * 1000)
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        while True:
+            read_contained(hostile, "plain", max_bytes=200_000)
+    except ContainmentError as error:
+        assert error.reason.endswith("is larger than 200000 bytes")
+    finally:
+        done.set()
+        writer.join()
+
+
+def test_text_is_strict_utf8(hostile: Path) -> None:
+    (hostile / "text").write_bytes("caf\u00e9".encode())
+    assert read_contained_text(hostile, "text", max_bytes=100) == "caf\u00e9"
+    with pytest.raises(ContainmentError, match=r"is not UTF-8 \(byte 3\)"):
+        read_contained_text(hostile, "latin", max_bytes=100)
+
+
+def test_a_head_is_cut_where_the_whole_would_be_refused(hostile: Path) -> None:
+    assert read_contained_head(hostile, "large", max_bytes=3) == b"xxx"
+    assert read_contained_head(hostile, "plain", max_bytes=100) == b"text"
+    with pytest.raises(ContainmentError, match="hard links"):
+        read_contained_head(hostile, "hard", max_bytes=3)
+    with pytest.raises(ContainmentError, match="does not exist"):
+        read_contained_head(hostile, "absent", max_bytes=3)
+
+
+def test_an_operator_file_may_be_a_link(hostile: Path) -> None:
+    assert read_regular(hostile / "link", max_bytes=100) == b"secret"
+    assert read_head(hostile / "link", max_bytes=3) == b"sec"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("fifo", "is a FIFO, not a regular file"),
+        ("deep", "is a directory, not a regular file"),
+        ("large", "is larger than 100 bytes"),
+        ("absent", "does not exist"),
+        ("plain/below", "cannot be opened: not a directory"),
+    ],
+)
+def test_an_operator_file_must_be_plain(hostile: Path, name: str, reason: str) -> None:
+    before = descriptors(hostile)
+    with pytest.raises(ContainmentError) as caught:
+        read_regular(hostile / name, max_bytes=100)
+    assert caught.value.reason.endswith(reason)
+    assert descriptors(hostile) == before
+
+
+def test_a_head_of_nothing_is_refused(hostile: Path) -> None:
+    with pytest.raises(ContainmentError, match="does not exist"):
+        read_head(hostile / "absent", max_bytes=3)
+
+
+def test_an_absent_operator_file_is_none(hostile: Path) -> None:
+    assert find_regular(hostile / "absent", max_bytes=100) is None
+
+
+@pytest.mark.parametrize(("mode", "refused"), [(0o600, False), (0o644, False), (0o620, True), (0o602, True)])
+def test_a_trusted_file_is_writable_by_its_owner_alone(hostile: Path, mode: int, refused: bool) -> None:
+    (hostile / "plain").chmod(mode)
+    if not refused:
+        assert find_regular(hostile / "plain", max_bytes=100, trusted_uids=(os.getuid(),)) == b"text"
+        return
+    with pytest.raises(ContainmentError) as caught:
+        find_regular(hostile / "plain", max_bytes=100, trusted_uids=(os.getuid(),))
+    assert f"has mode {mode:04o}" in caught.value.reason
+    assert caught.value.hint == f"chmod go-w {hostile / 'plain'}"
+
+
+def test_a_trusted_file_of_a_stranger_is_refused(hostile: Path) -> None:
+    stranger = os.getuid() + 1
+    reason = f"belongs to uid {os.getuid()}, must belong to uid {stranger} or 9"
+    with pytest.raises(ContainmentError, match=reason):
+        find_regular(hostile / "plain", max_bytes=100, trusted_uids=(stranger, 9))
+
+
+@pytest.mark.parametrize(
+    ("mode", "directory"), [(0o700, True), (0o500, True), (0o600, False), (0o400, False)]
+)
+def test_what_is_closed_to_others_is_private(tmp_path: Path, mode: int, directory: bool) -> None:
+    path = make(tmp_path / "ours", directory, mode)
+    check_private(path, uid=os.getuid(), directory=directory)
+
+
+@pytest.mark.parametrize(
+    ("mode", "directory", "hint"),
+    [
+        (0o755, True, "chmod 700"),
+        (0o701, True, "chmod 700"),
+        (0o640, False, "chmod 600"),
+        (0o602, False, "chmod 600"),
+    ],
+)
+def test_what_is_open_to_others_is_an_error_with_its_cure(
+    tmp_path: Path, mode: int, directory: bool, hint: str
+) -> None:
+    path = make(tmp_path / "ours", directory, mode)
+    with pytest.raises(StoreError, match=f"has mode {mode:04o}, must be closed to others") as caught:
+        check_private(path, uid=os.getuid(), directory=directory)
+    assert caught.value.hint == f"{hint} {path}"
+
+
+def make(path: Path, directory: bool, mode: int) -> Path:
+    """Make an empty file or directory with exactly *mode*."""
+    path.mkdir() if directory else path.touch()
+    path.chmod(mode)
+    return path
+
+
+def test_what_belongs_to_a_stranger_is_not_private(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=f"belongs to uid {os.getuid()}"):
+        check_private(make(tmp_path / "ours", False, 0o600), uid=os.getuid() + 1, directory=False)
+
+
+@pytest.mark.parametrize(
+    ("is_directory", "wanted", "reason"),
+    [
+        (False, True, "is a regular file, must be a directory"),
+        (True, False, "is a directory, must be a file"),
+    ],
+)
+def test_the_wrong_kind_is_not_private(tmp_path: Path, is_directory: bool, wanted: bool, reason: str) -> None:
+    with pytest.raises(StoreError, match=reason):
+        check_private(make(tmp_path / "ours", is_directory, 0o700), uid=os.getuid(), directory=wanted)
+
+
+def test_nothing_is_not_private(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be examined: no such file or directory"):
+        check_private(tmp_path / "absent", uid=os.getuid(), directory=False)
+
+
+def test_a_replaced_file_has_the_new_bytes_and_the_mode(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    old_mask = os.umask(0o077)
+    try:
+        replace_file(path, b"new", mode=0o644)
+    finally:
+        os.umask(old_mask)
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_new_file_is_private(tmp_path: Path) -> None:
+    replace_file(tmp_path / ("n" * 255), b"")
+    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_is_replaced_and_its_target_left(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"kept")
+    (tmp_path / "link").symlink_to("target")
+    replace_file(tmp_path / "link", b"new")
+    assert (tmp_path / "target").read_bytes() == b"kept"
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_a_directory_in_the_way_is_an_error_without_a_trace(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    before = descriptors(tmp_path)
+    with pytest.raises(StoreError, match="cannot be written: is a directory"):
+        replace_file(tmp_path / "file", b"new")
+    assert os.listdir(tmp_path) == ["file"]
+    assert descriptors(tmp_path) == before
+
+
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be written: no such file or directory"):
+        replace_file(tmp_path / "absent" / "file", b"new")
+
+
+def run_limited(code: str, directory: Path, *, bytes_per_file: int) -> str:
+    """Run *code* in a Python that may write no file beyond *bytes_per_file*, as on a full disk."""
+    opening = (
+        "import os, resource, sys\n"
+        f"sys.path.insert(0, {str(CHECKOUT)!r})\n"
+        "from pathlib import Path\n"
+        "from latch.errors import StoreError\n"
+        "from latch.system.files import append_line, lock_file, replace_file\n"
+        "from latch.system.scope import Scope\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_per_file}, {bytes_per_file}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", opening + code],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    return done.stdout
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    code = (
+        "try:\n    replace_file(Path('file'), b'x' * 200)\n"
+        "except StoreError as error:\n    print(error.reason)\n"
+    )
+    assert "cannot be written: file too large" in run_limited(code, tmp_path, bytes_per_file=100)
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
+    code = (
+        "append_line(Path('log'), b'x' * 59)\n"
+        "try:\n    append_line(Path('log'), b'y' * 59)\n"
+        "except StoreError as error:\n    print(error.reason)\n"
+        "append_line(Path('log'), b'z' * 19)\n"
+    )
+    said = run_limited(code, tmp_path, bytes_per_file=100)
+    assert "cannot be appended to: 40 of 60 bytes were written" in said
+    assert (tmp_path / "log").read_bytes() == b"x" * 59 + b"\n" + b"z" * 19 + b"\n"
+
+
+def test_a_line_that_cannot_begin_is_an_error(tmp_path: Path) -> None:
+    code = (
+        "append_line(Path('log'), b'x' * 99)\n"
+        "try:\n    append_line(Path('log'), b'y')\n"
+        "except StoreError as error:\n    print(error.reason)\n"
+    )
+    assert "cannot be appended to: file too large" in run_limited(code, tmp_path, bytes_per_file=100)
+
+
+def test_a_full_disk_does_not_cost_the_lock(tmp_path: Path) -> None:
+    code = "with lock_file(Path('lock'), Scope.root(5)):\n    print('held')\n"
+    assert run_limited(code, tmp_path, bytes_per_file=0) == "held\n"
+
+
+def test_lines_are_appended_whole_with_one_newline_each(tmp_path: Path) -> None:
+    append_line(tmp_path / "log", b"one")
+    append_line(tmp_path / "log", b"two\n")
+    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+
+
+def test_lines_of_many_threads_do_not_mix(tmp_path: Path) -> None:
+    lines = [f"{number}".encode() * 200 for number in range(10, 26)]
+    writers = [threading.Thread(target=append_line, args=(tmp_path / "log", line)) for line in lines]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert sorted((tmp_path / "log").read_bytes().splitlines()) == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("link", "cannot be opened: too many levels of symbolic links"),
+        ("fifo", "(cannot be opened: no such device|is a FIFO)"),
+        ("directory", "cannot be opened: is a directory"),
+    ],
+)
+def test_a_line_goes_into_nothing_but_a_plain_file(tmp_path: Path, kind: str, reason: str) -> None:
+    path = tmp_path / "log"
+    {"link": lambda: path.symlink_to("x"), "fifo": lambda: os.mkfifo(path), "directory": path.mkdir}[kind]()
+    with pytest.raises(StoreError, match=reason):
+        append_line(path, b"line")
+
+
+def test_a_fifo_with_a_reader_is_still_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    reader = os.open(tmp_path / "log", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(StoreError, match="is a FIFO, not a regular file"):
+            append_line(tmp_path / "log", b"line")
+    finally:
+        os.close(reader)
+
+
+def test_a_directory_is_made_with_its_parents_closed_to_others(tmp_path: Path) -> None:
+    ensure_directory(tmp_path / "one" / "two" / "three", mode=0o755)
+    made = [tmp_path / "one", tmp_path / "one/two", tmp_path / "one/two/three"]
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700, 0o755]
+
+
+def test_a_directory_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir(mode=0o750)
+    before = (tmp_path / "one").stat().st_mode
+    ensure_directory(tmp_path / "one")
+    assert (tmp_path / "one").stat().st_mode == before
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_file_in_the_place_of_a_directory_is_an_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="must be a directory"):
+        ensure_directory(tmp_path / name)
+
+
+def test_a_directory_that_cannot_be_made_is_an_error() -> None:
+    with pytest.raises(StoreError, match="cannot be created"):
+        ensure_directory(Path("/proc/absent"))
+
+
+def test_a_lock_keeps_others_out_until_it_is_released(tmp_path: Path) -> None:
+    order: list[str] = []
+    held = threading.Event()
+
+    def second() -> None:
+        held.wait(5)
+        with lock_file(tmp_path / "lock", Scope.root(5)):
+            order.append("second")
+
+    waiter = threading.Thread(target=second)
+    waiter.start()
+    with lock_file(tmp_path / "lock", Scope.root(5)):
+        held.set()
+        Scope.root().pause(0.1)
+        order.append("first")
+    waiter.join()
+    assert order == ["first", "second"]
+
+
+def test_a_lock_that_is_not_given_up_names_its_holder(tmp_path: Path) -> None:
+    limits = FileLimits(lock_seconds=0.1)
+    before = descriptors(tmp_path)
+    with lock_file(tmp_path / "lock", Scope.root(5)):
+        with pytest.raises(StoreError) as caught:
+            with lock_file(tmp_path / "lock", Scope.root(5), limits=limits):
+                pass
+    assert caught.value.reason.endswith(f"is locked by process {os.getpid()} for more than 0.1 s")
+    assert descriptors(tmp_path) == before
+
+
+def test_a_holder_without_a_name_is_another_process(tmp_path: Path) -> None:
+    with lock_file(tmp_path / "lock", Scope.root(5)):
+        (tmp_path / "lock").write_bytes(b"")
+        with pytest.raises(StoreError, match="is locked by another process"):
+            with lock_file(tmp_path / "lock", Scope.root(5), limits=FileLimits(lock_seconds=0.1)):
+                pass
+
+
+def test_waiting_for_a_lock_ends_with_the_callers_deadline(tmp_path: Path) -> None:
+    with lock_file(tmp_path / "lock", Scope.root(5)):
+        with pytest.raises(DeadlineMissed) as caught:
+            with lock_file(tmp_path / "lock", Scope.root(0.1)):
+                pass
+    assert not caught.value.own
+
+
+def test_waiting_for_a_lock_ends_when_cancelled(tmp_path: Path) -> None:
+    scope = Scope.root(5)
+    scope.cancel("enough")
+    with lock_file(tmp_path / "lock", Scope.root(5)):
+        with pytest.raises(Cancelled, match="enough"):
+            with lock_file(tmp_path / "lock", scope):
+                pass
+
+
+def test_a_lock_is_released_while_a_copy_of_its_descriptor_lives(tmp_path: Path) -> None:
+    with lock_file(tmp_path / "lock", Scope.root(5)):
+        mine = int(descriptors(tmp_path / "lock")[0].split()[0])
+        copy = os.dup(mine)
+    try:
+        with lock_file(tmp_path / "lock", Scope.root(5), limits=FileLimits(lock_seconds=0.2)):
+            pass
+    finally:
+        os.close(copy)
+
+
+def test_a_lock_fails_where_its_directory_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened: no such file or directory"):
+        with lock_file(tmp_path / "absent" / "lock", Scope.root(5)):
+            pass
+
+
+def test_a_reading_error_of_the_disk_is_a_refusal() -> None:
+    # The one regular file every Linux has whose bytes the kernel refuses to give.
+    with pytest.raises(ContainmentError, match="cannot be read: " + os.strerror(errno.EIO).lower()):
+        read_regular(Path("/proc/self/mem"), max_bytes=100)

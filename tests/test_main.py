@@ -1,0 +1,72 @@
+"""latch/__main__.py: what ``python -m`` can hold."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from latch import __version__
+from latch.__main__ import forget_working_directory, start
+from tests.support.decoys import lay_decoys, old_interpreter, run_in
+from tests.support.tree import ROOT
+
+SAID = f"latch {__version__}\n"
+USAGE = 'latch: unknown command "docter"\nhint: did you mean "doctor"?\n'
+# Loaded by the interpreter for -m itself, before any line of ours.
+BEFORE_US = ("collections", "contextlib", "importlib", "typing", "re", "posix", "signal", "threading", "select")
+
+
+def test_it_runs_where_the_working_directory_is_the_checkout() -> None:
+    done = run_in(ROOT, [sys.executable, "-m", "latch", "--version"], PYTHONPATH="")
+    assert (done.returncode, done.stdout, done.stderr) == (0, SAID, "")
+
+
+@pytest.mark.parametrize("search", ["{root}", "{root}:", "{root}:."])
+def test_t8_decoys_of_what_we_import_are_not_imported(tmp_path: Path, search: str) -> None:
+    lay_decoys(tmp_path)
+    for name in BEFORE_US:
+        (tmp_path / f"{name}.py").unlink()
+    done = run_in(tmp_path, [sys.executable, "-m", "latch", "docter"], PYTHONPATH=search.format(root=ROOT))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", USAGE)
+
+
+def test_t8_the_working_directory_is_dropped_however_it_is_spelt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, alias = tmp_path / "here", tmp_path / "alias"
+    place.mkdir()
+    alias.symlink_to(place)
+    monkeypatch.chdir(place)
+    kept = [str(tmp_path), str(tmp_path / "absent"), os.fspath(ROOT)]
+    monkeypatch.setattr(sys, "path", ["", ".", "lib", str(place), f"{place}/", str(alias), "", *kept])
+    forget_working_directory()
+    assert sys.path == kept
+
+
+def test_an_old_interpreter_is_refused_with_both_versions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 8, 20))
+    assert start() == 2
+    assert capsys.readouterr() == ("", "latch: needs Python 3.9 or newer, and this is Python 3.8\n")
+
+
+def test_a_real_old_interpreter_can_read_the_guard() -> None:
+    python = old_interpreter()
+    if python is None:
+        pytest.skip("no Python 3 below 3.9 on this machine")
+    done = run_in(ROOT, [python, "-m", "latch", "--version"], PYTHONPATH="")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("latch: needs Python 3.9 or newer, and this is Python 3.")
+
+
+def test_it_runs_the_command_line_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["latch", "--version"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert start() == 0
+    assert capsys.readouterr().out == SAID
