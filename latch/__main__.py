@@ -10,7 +10,9 @@ import sys
 def start() -> int:
     """Run the command line of this process and return its exit status."""
     if sys.version_info < (3, 9):
-        sys.stderr.write("latch: needs Python 3.9 or newer, and this is Python %d.%d\n" % tuple(sys.version_info[:2]))
+        sys.stderr.write(
+            "latch: needs Python 3.9 or newer, this is Python %d.%d\n" % tuple(sys.version_info[:2])
+        )
         return 2
     forget_working_directory()
     from .cli.main import main

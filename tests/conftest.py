@@ -73,7 +73,11 @@ def _bwrap_refusal() -> str | None:
         done = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
     except subprocess.TimeoutExpired:
         return "bwrap did not start within 20 s"
-    return None if done.returncode == 0 else f"bwrap does not work here: {done.stderr.decode(errors='replace').strip()}"
+    return (
+        None
+        if done.returncode == 0
+        else f"bwrap does not work here: {done.stderr.decode(errors='replace').strip()}"
+    )
 
 
 @pytest.fixture

@@ -25,10 +25,18 @@ def measure(module: str, test: str) -> float | None:
     data = BUILD / "data"
     for old in BUILD.glob("data*"):
         old.unlink()
-    environment = {**os.environ, "COVERAGE_FILE": str(data), "COVERAGE_RCFILE": str(ROOT / "tests" / "coverage.ini")}
+    environment = {
+        **os.environ,
+        "COVERAGE_FILE": str(data),
+        "COVERAGE_RCFILE": str(ROOT / "tests" / "coverage.ini"),
+    }
     suite = ["-m", "pytest", "-c", "tests/pytest.ini", "--rootdir=.", "-q", test]
     run = subprocess.run(
-        [sys.executable, "-m", "coverage", "run", *suite], cwd=ROOT, env=environment, capture_output=True, text=True
+        [sys.executable, "-m", "coverage", "run", *suite],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     if run.returncode != 0:
         sys.stdout.write(run.stdout[-2000:] + run.stderr[-2000:])
@@ -53,7 +61,11 @@ def main() -> int:
         print(f"{'   -  ' if percent is None else f'{percent:5.1f} '} {module}", flush=True)
         if percent is None or percent < FLOOR_PERCENT:
             below.append(module)
-    print(f"{len(below)} below {FLOOR_PERCENT:.0f} %: {', '.join(below)}" if below else "every module is above the floor")
+    print(
+        f"{len(below)} below {FLOOR_PERCENT:.0f} %: {', '.join(below)}"
+        if below
+        else "every module is above the floor"
+    )
     return 1 if below else 0
 
 

@@ -28,14 +28,16 @@ latch.Limits
 assert "latch.limits" in sys.modules and vars(latch)["Limits"] is latch.Limits
 assert "logging" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_copy_under_another_name_resolves_its_own() -> None:
     program = f"""
 import importlib.util, sys
-place = {str(ROOT / 'latch')!r}
+place = {str(ROOT / "latch")!r}
 spec = importlib.util.spec_from_file_location(
     "host_vendor_copy", place + "/__init__.py", submodule_search_locations=[place])
 module = importlib.util.module_from_spec(spec)
@@ -44,5 +46,7 @@ spec.loader.exec_module(module)
 assert module.Scope.__module__ == "host_vendor_copy.system.scope"
 assert not [name for name in sys.modules if name.split(".")[0] == "latch"]
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd="/", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd="/", capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, "")

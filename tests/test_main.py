@@ -16,7 +16,17 @@ from tests.support.tree import ROOT
 SAID = f"latch {__version__}\n"
 USAGE = 'latch: unknown command "docter"\nhint: did you mean "doctor"?\n'
 # Loaded by the interpreter for -m itself, before any line of ours.
-BEFORE_US = ("collections", "contextlib", "importlib", "typing", "re", "posix", "signal", "threading", "select")
+BEFORE_US = (
+    "collections",
+    "contextlib",
+    "importlib",
+    "typing",
+    "re",
+    "posix",
+    "signal",
+    "threading",
+    "select",
+)
 
 
 def test_it_runs_where_the_working_directory_is_the_checkout() -> None:
@@ -51,7 +61,7 @@ def test_an_old_interpreter_is_refused_with_both_versions(
 ) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 8, 20))
     assert start() == 2
-    assert capsys.readouterr() == ("", "latch: needs Python 3.9 or newer, and this is Python 3.8\n")
+    assert capsys.readouterr() == ("", "latch: needs Python 3.9 or newer, this is Python 3.8\n")
 
 
 def test_a_real_old_interpreter_can_read_the_guard() -> None:
@@ -60,7 +70,7 @@ def test_a_real_old_interpreter_can_read_the_guard() -> None:
         pytest.skip("no Python 3 below 3.9 on this machine")
     done = run_in(ROOT, [python, "-m", "latch", "--version"], PYTHONPATH="")
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("latch: needs Python 3.9 or newer, and this is Python 3.")
+    assert done.stderr.startswith("latch: needs Python 3.9 or newer, this is Python 3.")
 
 
 def test_it_runs_the_command_line_of_the_process(

@@ -46,7 +46,9 @@ def test_what_is_needed_is_stated(metadata: dict[str, Any]) -> None:
 
 
 def test_every_package_is_listed_and_the_typing_marker_goes_along(metadata: dict[str, Any]) -> None:
-    with_code = {str(path.parent.relative_to(ROOT)).replace("/", ".") for path in (ROOT / "latch").rglob("*.py")}
+    with_code = {
+        str(path.parent.relative_to(ROOT)).replace("/", ".") for path in (ROOT / "latch").rglob("*.py")
+    }
     assert set(metadata["packages"]) == with_code
     for package, files in metadata["package_data"].items():
         assert all((ROOT / package / file).is_file() for file in files)

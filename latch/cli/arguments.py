@@ -68,7 +68,9 @@ def _add_global_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-C", "--cwd", metavar="DIR", default=".", help="work in DIR")
     group.add_argument("--json", action="store_true", help="print one JSON document")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no notes")
-    group.add_argument("-v", "--verbose", action="store_true", help="a traceback when Latch itself is at fault")
+    group.add_argument(
+        "-v", "--verbose", action="store_true", help="a traceback when Latch itself is at fault"
+    )
     group.add_argument("--no-color", action="store_true", help="no colour")
     group.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="give up after SECONDS in all")
     group.add_argument("--non-interactive", action="store_true", help="ask nobody anything")

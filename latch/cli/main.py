@@ -48,7 +48,10 @@ Global options, before or after the command; -- ends them:
 """
 # flag: the name it is known by
 _PLAIN_FLAGS = {
-    **{flag: flag for flag in ("--json", "--quiet", "--verbose", "--no-color", "--non-interactive", "--version")},
+    **{
+        flag: flag
+        for flag in ("--json", "--quiet", "--verbose", "--no-color", "--non-interactive", "--version")
+    },
     "-q": "--quiet",
     "-v": "--verbose",
 }
@@ -129,7 +132,9 @@ def _help(in_full: bool) -> str:
         lines.append("")
     if in_full:
         lines.extend([*_GLOBAL_HELP.splitlines(), ""])
-    lines.append("latch help COMMAND shows a command's arguments" + ("." if in_full else ", latch --help all options."))
+    lines.append(
+        "latch help COMMAND shows a command's arguments" + ("." if in_full else ", latch --help all options.")
+    )
     return "\n".join(lines) + "\n"
 
 

@@ -279,7 +279,7 @@ def _suggestion(key: str, keys: Mapping[str, _Checker]) -> str:
     # Only a configuration that is wrong pays for this import.
     from difflib import get_close_matches
 
-    close = get_close_matches(key, keys, n=1)
+    close = get_close_matches(key, keys, n=1, cutoff=0.5)
     return f', did you mean "{close[0]}"?' if close else f"; known are {', '.join(keys)}"
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Callable, Iterator, Mapping
+from typing import Callable, Iterator, Mapping, TypeVar
 
 from .. import __version__
 from ..errors import (
@@ -44,6 +44,8 @@ from .hooks import Decision, GuardAnswer, check_transformed, parse_guard_answer
 from .registrations import Registrations
 
 __all__ = ["ExtensionHost"]
+
+_T = TypeVar("_T")
 
 
 class ExtensionHost:
@@ -121,10 +123,7 @@ class ExtensionHost:
         within = scope.within(lifecycle.spawn_seconds, peer=peer, stage="spawn", missing="started process")
         child = sandbox.start(prepared, within)
         host = cls(settings, sandbox, prepared, child, conversation, limits)
-        with host._exchange(within):
-            conversation.initialize(workspace=prepared.workspace, version=__version__)
-            child.queue(conversation.take_output())
-            child.flush(within)
+        host._exchange(lambda: host._greet(within), within)
         host._timings["spawn"] = scope.now() - began
         host._reach(State.REGISTERING, scope, seconds=lifecycle.initialize_seconds, missing="answer")
         host._reach(State.READY, scope, seconds=lifecycle.ready_seconds, missing="ready")
@@ -140,26 +139,11 @@ class ExtensionHost:
             return
         outer, lifecycle = scope or Scope.root(), self._settings.lifecycle
         within = outer.within(lifecycle.shutdown_seconds, peer=self._peer, stage="shutdown", missing="answer")
-        with self._timed("shutdown", within), self._exchange(within):
-            self._conversation.shutdown()
-            answer = self._converse((Answered, Refused), within)
-            if isinstance(answer, Refused):
-                raise self._refusal(answer, within)
+        with self._timed("shutdown", within):
+            self._exchange(lambda: self._ask_shutdown(within), within)
         within = outer.within(lifecycle.exit_seconds, peer=self._peer, stage="exit", missing="exit")
-        with self._timed("exit", within), self._exchange(within):
-            self._conversation.notify("exit", {})
-            self._child.queue(self._conversation.take_output())
-            self._child.flush(within)
-            self._child.wait_exit(within)
-            ended = self._child.end(within.shielded(self._limits.process.kill_seconds))
-            if ended.status != 0:
-                raise PeerGone(
-                    f"{ended} instead of 0",
-                    status=ended.status,
-                    stderr_tail=self._child.stderr_text(),
-                    peer=self._peer,
-                    stage="exit",
-                )
+        with self._timed("exit", within):
+            self._exchange(lambda: self._say_exit(within), within)
         self._over = UsageError(f"{self._peer} was closed")
 
     def kill(self) -> None:
@@ -222,7 +206,7 @@ class ExtensionHost:
         answered with an error (the extension stays usable), any other :class:`PeerError` when it is
         over, and what *scope* raises.
         """
-        if name not in {tool.name for tool in self.registrations.tools}:
+        if not self.registrations.has_tool(name):
             raise UsageError(f'{self._peer} has no tool "{name}"', hint=self._offer("tools"))
         return self._request("tool.execute", {"name": name, "arguments": dict(arguments)}, scope)
 
@@ -281,10 +265,53 @@ class ExtensionHost:
         within = scope.within(
             self._settings.lifecycle.request_seconds, peer=self._peer, stage="hook.observe", missing="reader"
         )
-        with self._exchange(within):
-            self._say(lambda: self._conversation.notify("hook.observe", {"event": event, "payload": payload}))
-            self._child.queue(self._conversation.take_output())
-            self._child.flush(within)
+        self._exchange(lambda: self._tell("hook.observe", {"event": event, "payload": payload}, within), within)
+
+    # -- one exchange each ------------------------------------------------------------------------
+
+    def _greet(self, scope: Scope) -> None:
+        self._conversation.initialize(workspace=self._prepared.workspace, version=__version__)
+        self._child.queue(self._conversation.take_output())
+        self._child.flush(scope)
+
+    def _await_state(self, scope: Scope) -> None:
+        event = self._converse((Became, Refused), scope)
+        if isinstance(event, Refused):
+            raise self._refusal(event, scope)
+
+    def _ask(self, method: str, params: Json, scope: Scope) -> Answered | Refused:
+        self._say(lambda: self._conversation.request(method, params))
+        try:
+            answer = self._converse((Answered, Refused), scope)
+        except Cancelled as cancelled:
+            self._cancel_request(cancelled, scope)
+            raise
+        assert isinstance(answer, (Answered, Refused))
+        return answer
+
+    def _tell(self, method: str, params: Json, scope: Scope) -> None:
+        self._say(lambda: self._conversation.notify(method, params))
+        self._child.queue(self._conversation.take_output())
+        self._child.flush(scope)
+
+    def _ask_shutdown(self, scope: Scope) -> None:
+        self._conversation.shutdown()
+        answer = self._converse((Answered, Refused), scope)
+        if isinstance(answer, Refused):
+            raise self._refusal(answer, scope)
+
+    def _say_exit(self, scope: Scope) -> None:
+        self._tell("exit", {}, scope)
+        self._child.wait_exit(scope)
+        ended = self._child.end(scope.shielded(self._limits.process.kill_seconds))
+        if ended.status != 0:
+            raise PeerGone(
+                f"{ended} instead of 0",
+                status=ended.status,
+                stderr_tail=self._child.stderr_text(),
+                peer=self._peer,
+                stage="exit",
+            )
 
     # -- the machinery ----------------------------------------------------------------------------
 
@@ -293,16 +320,9 @@ class ExtensionHost:
         within = scope.within(
             self._settings.lifecycle.request_seconds, peer=self._peer, stage=method, missing="answer"
         )
-        with self._exchange(within):
-            self._say(lambda: self._conversation.request(method, params))
-            try:
-                answer = self._converse((Answered, Refused), within)
-            except Cancelled as cancelled:
-                self._cancel_request(cancelled, within)
-                raise
+        answer = self._exchange(lambda: self._ask(method, params, within), within)
         if isinstance(answer, Refused):
             raise self._refusal(answer, within)
-        assert isinstance(answer, Answered)
         return answer.result
 
     def _say(self, speak: Callable[[], None]) -> None:
@@ -325,10 +345,8 @@ class ExtensionHost:
     def _reach(self, state: State, scope: Scope, *, seconds: float, missing: str) -> None:
         stage = "initialize" if state is State.REGISTERING else "registration"
         within = scope.within(seconds, peer=self._peer, stage=stage, missing=missing)
-        with self._timed(stage, within), self._exchange(within):
-            event = self._converse((Became, Refused), within)
-            if isinstance(event, Refused):
-                raise self._refusal(event, within)
+        with self._timed(stage, within):
+            self._exchange(lambda: self._await_state(within), within)
 
     def _converse(self, kinds: tuple[type[Event], ...], scope: Scope) -> Event:
         """Drive the pipes until an event of *kinds* came, and return it."""
@@ -360,12 +378,14 @@ class ExtensionHost:
             )
         self._child.queue(output)
 
-    @contextmanager
-    def _exchange(self, scope: Scope) -> Iterator[None]:
-        """Hold the child; whatever goes wrong inside, but for our caller's mistakes, ends it."""
+    def _exchange(self, work: Callable[[], _T], scope: Scope) -> _T:
+        """Hold the child while *work* runs; whatever goes wrong, but for our caller's mistakes, ends it."""
         try:
-            with self._child.driving():
-                yield
+            self._child.hold()
+            try:
+                return work()
+            finally:
+                self._child.release()
         except UsageError:
             raise
         except WireError as error:

@@ -86,6 +86,10 @@ class Registrations:
     allow: tuple[str, ...] = ()
     diagnostics: tuple[str, ...] = ()
 
+    def has_tool(self, name: str) -> bool:
+        """Return whether a tool was registered under *name*."""
+        return any(tool.name == name for tool in self.tools)
+
     def observes(self, event: str) -> bool:
         """Return whether an observer is to be told of *event*."""
         return _fires("observe", event, self.observers, self.allow)

@@ -247,6 +247,8 @@ class Extension:
                 self._take_request(message["id"], message["method"], message.get("params"))
             else:
                 self._take_notification(message["method"], message.get("params"))
+            # some interpreters buffer it, and a host that looks for a reason looks now
+            sys.stderr.flush()
 
     def _next_message(self) -> Message | None:
         while not self._queue:
@@ -311,7 +313,7 @@ class Extension:
             frame = _encode_error(head, refusal.code, str(refusal))
         # a function that calls sys.exit, as command line libraries do, must not end the extension
         except (Exception, SystemExit) as fault:
-            traceback.print_exc(file=sys.stderr)
+            log(traceback.format_exc())
             frame = _encode_error(head, HANDLER_FAILED, "{}: {}".format(type(fault).__name__, fault))
         finally:
             self._cancelled.discard(self._current)
@@ -355,7 +357,7 @@ class Extension:
             for function in self._matching("hook.observe", event):
                 function(event, params.get("payload"))
         except (Exception, SystemExit, Cancelled):
-            traceback.print_exc(file=sys.stderr)
+            log(traceback.format_exc())
 
     def _transform(self, params: Message) -> Json:
         function = self._function("hook.transform", params, "structure")

@@ -17,12 +17,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
 import threading
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Callable, Iterator
+from typing import TYPE_CHECKING, Callable, Iterator
 
 from ..errors import ConcurrentUse, LatchError, PeerGone, WireError
 from ..limits import DEFAULT, ProcessLimits
@@ -30,6 +29,9 @@ from ..wire.jsontext import parse_json
 from . import kernelcalls
 from .processes import environment_of, identify, parent_of
 from .scope import Scope
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["Child", "ChildExit", "Pipes"]
 
@@ -204,30 +206,38 @@ class Child:
 
     def queue(self, data: bytes) -> None:
         """Add *data* to what the child is to read; :meth:`pump` sends it."""
-        if self._stdin_broken or self._pipes.stdin < 0:
+        if not data or self._stdin_broken or self._pipes.stdin < 0:
             return
         self._outbox.append(memoryview(data))
         self._outbox_bytes += len(data)
 
     @contextmanager
     def driving(self) -> Iterator[None]:
-        """Hold the child for one exchange: :meth:`pump`, :meth:`flush` and :meth:`wait_exit` need it.
+        """Hold the child for one exchange, as :meth:`hold` and :meth:`release` do."""
+        self.hold()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def hold(self) -> None:
+        """Make the calling thread this child's driver: :meth:`pump`, :meth:`flush`, :meth:`wait_exit` need it.
 
         Raises :class:`ConcurrentUse` while another thread holds it, and the fault an idle pass met.
         """
         if self._driver is not None:
             raise ConcurrentUse("another thread is driving this peer; it may only be cancelled from here")
         # NOTE: the housekeeper holds the lock for one pass that never blocks.
-        with self._lock:
-            if self._driver is not None or self._exit is not None:
-                raise ConcurrentUse("another thread has ended this peer")
-            self._driver = threading.get_ident()
-            try:
-                if self.fault is not None:
-                    raise self.fault
-                yield
-            finally:
-                self._driver = None
+        self._lock.acquire()
+        if self._exit is not None or self.fault is not None:
+            self._lock.release()
+            raise self.fault or ConcurrentUse("another thread has ended this peer")
+        self._driver = threading.get_ident()
+
+    def release(self) -> None:
+        """Give the child back; the housekeeper looks after it again."""
+        self._driver = None
+        self._lock.release()
 
     def pump(self, on_output: Callable[[bytes], bool], scope: Scope) -> None:
         """Send what is queued and hand stdout to *on_output* until it returns True and all is sent.
@@ -237,9 +247,13 @@ class Child:
         """
         self._pump(on_output, scope, done=False)
 
-    def flush(self, scope: Scope) -> None:
-        """Send what is queued; what the child writes meanwhile goes to ``on_idle``."""
+    def flush(self, scope: Scope) -> bool:
+        """Send what is queued; what the child writes meanwhile goes to ``on_idle``.
+
+        Returns False when the child ended before it took everything.
+        """
         self._pump(self._take_idle, scope, done=True)
+        return not self._stdin_broken
 
     def send_now(self) -> None:
         """Send what the pipe takes without waiting, as a last word to a child about to be ended."""
@@ -262,9 +276,31 @@ class Child:
         while self._pipes.stdout >= 0 and (chunk := self._read("stdout")):
             self._take_idle(chunk)
 
+    def gone(self, scope: Scope, *, before: str = "it answered") -> PeerGone:
+        """Return the error that says how the child ended, and *before* what; for one seen to have ended."""
+        while self._pipes.stderr >= 0 and self._read_stderr():
+            pass
+        if self._pipes.status >= 0:
+            self._read_status()
+        status = _exit_code(bytes(self._reports.status))
+        how = "ended" if status is None else str(ChildExit(status, executed=True, killed=False))
+        return PeerGone(
+            f"{how} before {before}",
+            status=status,
+            stderr_tail=self.stderr_text(),
+            peer=scope.peer,
+            stage=scope.stage,
+        )
+
     def _pump(self, on_output: Callable[[bytes], bool], scope: Scope, *, done: bool) -> None:
         while True:
             self._send()
+            # NOTE: first of all, because an idle pass may have seen the end already.
+            if self._reports.ended:
+                done = self._drain(on_output) or done
+                if not done:
+                    raise self.gone(scope)
+                self._break_stdin()
             if done and not self._outbox:
                 return
             ready, _ = scope.wait(self._open_reads(), [self._pipes.stdin] if self._outbox else ())
@@ -273,11 +309,8 @@ class Child:
             if self._pipes.stdout in ready:
                 chunk = self._read("stdout")
                 done = (bool(chunk) and on_output(chunk)) or done
-            elif self._pipes.status in ready and self._read_status():
-                done = self._drain(on_output) or done
-                if not done:
-                    raise self._gone(scope)
-                self._drop_outbox()
+            elif self._pipes.status in ready:
+                self._read_status()
 
     def _open_reads(self) -> list[int]:
         return [fd for fd in (self._pipes.stdout, self._pipes.stderr, self._pipes.status) if fd >= 0]
@@ -415,14 +448,17 @@ class Child:
                 return
             except BrokenPipeError:
                 # NOTE: not an error of its own: what the child said before it went is still to be read.
-                self._stdin_broken = True
-                self._drop_outbox()
+                self._break_stdin()
                 return
             self._outbox_bytes -= sent
             if sent == len(head):
                 self._outbox.popleft()
             else:
                 self._outbox[0] = head[sent:]
+
+    def _break_stdin(self) -> None:
+        self._stdin_broken = True
+        self._drop_outbox()
 
     def _drop_outbox(self) -> None:
         self._outbox.clear()
@@ -464,19 +500,6 @@ class Child:
         if chunk and self.on_idle is not None:
             self.on_idle(chunk)
         return True
-
-    def _gone(self, scope: Scope) -> PeerGone:
-        while self._pipes.stderr >= 0 and self._read_stderr():
-            pass
-        status = _exit_code(bytes(self._reports.status))
-        how = "ended" if status is None else str(ChildExit(status, executed=True, killed=False))
-        return PeerGone(
-            f"{how} before it answered",
-            status=status,
-            stderr_tail=self.stderr_text(),
-            peer=scope.peer,
-            stage=scope.stage,
-        )
 
     @contextmanager
     def _ending(self) -> Iterator[None]:

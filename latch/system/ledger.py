@@ -15,7 +15,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import signal
 import threading
 from contextlib import contextmanager
@@ -79,7 +78,7 @@ class Ledger:
 
         Raises :class:`StoreError` when that cannot be written: then nothing may be started.
         """
-        token = secrets.token_hex(_TOKEN_BYTES)
+        token = os.urandom(_TOKEN_BYTES).hex()
         with self._lock:
             try:
                 self._ensure_file()
@@ -121,7 +120,7 @@ class Ledger:
         ensure_directory(self._directory)
         host = identify(self._owner)
         assert host is not None
-        self._path = self._directory / f"{host.pid}-{host.start}-{secrets.token_hex(4)}.jsonl"
+        self._path = self._directory / f"{host.pid}-{host.start}-{os.urandom(4).hex()}.jsonl"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self._path, flags, 0o600)
         place = here()

@@ -14,7 +14,7 @@ import select
 import threading
 import time
 import weakref
-from typing import Callable, Iterable
+from typing import Callable, Collection
 
 from ..errors import Cancelled, DeadlineMissed, seconds_text
 
@@ -189,7 +189,7 @@ class Scope:
             raise self._missed()
 
     def wait(
-        self, reads: Iterable[int] = (), writes: Iterable[int] = (), *, at_most: float | None = None
+        self, reads: Collection[int] = (), writes: Collection[int] = (), *, at_most: float | None = None
     ) -> tuple[list[int], list[int]]:
         """Wait until a descriptor of *reads* or *writes* is ready and return those that are.
 
@@ -198,18 +198,14 @@ class Scope:
         """
         self.check()
         poll = select.poll()
-        interest: dict[int, int] = {}
         for descriptor in reads:
-            interest[descriptor] = _READABLE
+            poll.register(descriptor, _READABLE)
         for descriptor in writes:
-            interest[descriptor] = interest.get(descriptor, 0) | _WRITABLE
-        cancels = [token.fileno() for token in self.tokens]
-        for descriptor in cancels:
-            interest[descriptor] = _READABLE
-        for descriptor, events in interest.items():
-            poll.register(descriptor, events)
+            poll.register(descriptor, _WRITABLE if descriptor not in reads else _READABLE | _WRITABLE)
+        for token in self.tokens:
+            poll.register(token.fileno(), _READABLE)
         ready = dict(poll.poll(self._milliseconds(at_most)))
-        if not ready or any(descriptor in ready for descriptor in cancels):
+        if not ready or self._is_cancelled():
             self.check()
         return (
             [descriptor for descriptor in reads if ready.get(descriptor, 0) & _READABLE],
@@ -225,10 +221,18 @@ class Scope:
                 return
             self.wait(at_most=left)
 
+    def _is_cancelled(self) -> bool:
+        for token in self.tokens:
+            if token.reason is not None:
+                return True
+        return False
+
     def _milliseconds(self, at_most: float | None) -> float | None:
-        limits = [value for value in (self.remaining(), at_most) if value is not None]
+        if self.deadline is not None:
+            left = max(0.0, self.deadline - self._clock())
+            at_most = left if at_most is None else min(left, at_most)
         # NOTE: rounded up, or a wait would spin through the last millisecond.
-        return min(limits) * 1000 + 0.999 if limits else None
+        return None if at_most is None else at_most * 1000 + 0.999
 
     def _missed(self) -> DeadlineMissed:
         length = seconds_text(self.seconds or 0.0)

@@ -46,7 +46,11 @@ def test_t8_decoys_in_the_working_directory_are_not_imported(hostile: Path, sear
     (hostile / "sub").mkdir()
     version = run_in(hostile, [sys.executable, PROGRAM, "--version", "--json"], PYTHONPATH=search)
     usage = run_in(hostile, [sys.executable, PROGRAM, "docter"], PYTHONPATH=search)
-    assert (version.returncode, version.stdout, version.stderr) == (0, f'{{"v": 1, "version": "{__version__}"}}\n', "")
+    assert (version.returncode, version.stdout, version.stderr) == (
+        0,
+        f'{{"v": 1, "version": "{__version__}"}}\n',
+        "",
+    )
     assert (usage.returncode, usage.stdout, usage.stderr) == (2, "", USAGE)
 
 
@@ -74,7 +78,9 @@ except SystemExit:
 """
     done = run_in(hostile, [sys.executable, "-I", "-c", program])
     left = done.stdout.splitlines()[1]
-    assert "''" not in left and "'.'" not in left and "'lib'" not in left and str(hostile) not in left, done.stderr
+    assert "''" not in left and "'.'" not in left and "'lib'" not in left and str(hostile) not in left, (
+        done.stderr
+    )
 
 
 def test_t8_without_the_site_module_not_even_os_is_taken_from_there(hostile: Path) -> None:
@@ -113,20 +119,23 @@ def test_it_prefers_the_package_beside_it_to_an_installed_one(tmp_path: Path) ->
 
 
 def test_it_runs_in_a_directory_that_was_removed(tmp_path: Path) -> None:
-    program = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); os.execv(sys.argv[1], sys.argv[1:])"
+    program = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone');"
+    program += "os.execv(sys.argv[1], sys.argv[1:])"
     done = run_in(tmp_path, [sys.executable, "-c", program, sys.executable, PROGRAM, "--version"])
     assert (done.returncode, done.stdout, done.stderr) == (0, SAID, "")
 
 
 def guard_says(version: tuple[int, ...]) -> subprocess.CompletedProcess[str]:
-    program = f"import runpy, sys; sys.version_info = {version!r}; runpy.run_path({PROGRAM!r}, run_name='__main__')"
+    program = (
+        f"import runpy, sys; sys.version_info = {version!r}; runpy.run_path({PROGRAM!r}, run_name='__main__')"
+    )
     return run_in(ROOT, [sys.executable, "-c", program])
 
 
 @pytest.mark.parametrize("version", [(2, 7, 18), (3, 6, 15), (3, 8, 20)])
 def test_an_old_interpreter_is_refused_with_both_versions(version: tuple[int, ...]) -> None:
     done = guard_says(version)
-    said = f"latch: needs Python 3.9 or newer, and this is Python {version[0]}.{version[1]}\n"
+    said = f"latch: needs Python 3.9 or newer, this is Python {version[0]}.{version[1]}\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
 
@@ -136,5 +145,5 @@ def test_a_real_old_interpreter_can_read_the_guard(tmp_path: Path) -> None:
         pytest.skip("no Python 3 below 3.9 on this machine")
     done = run_in(tmp_path, [python, PROGRAM, "--version"], **without_path())
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("latch: needs Python 3.9 or newer, and this is Python 3.")
+    assert done.stderr.startswith("latch: needs Python 3.9 or newer, this is Python 3.")
     assert done.stderr.count("\n") == 1

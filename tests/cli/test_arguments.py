@@ -51,7 +51,9 @@ def test_each_flag_sets_its_option(arguments: list[str], name: str, value: objec
     assert getattr(parsed(*arguments), name) == value
 
 
-def test_directory_and_file_become_absolute_and_the_process_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_and_file_become_absolute_and_the_process_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path)
     options = parsed("-C", "sub", "--config", "x/../a.toml")
@@ -108,7 +110,9 @@ def test_help_is_raised_with_the_global_options_in_it(capsys: pytest.CaptureFixt
         (["shwo"], UsageError, "invalid choice"),
     ],
 )
-def test_a_parser_below_a_command_behaves_the_same(arguments: list[str], kind: type[Exception], text: str) -> None:
+def test_a_parser_below_a_command_behaves_the_same(
+    arguments: list[str], kind: type[Exception], text: str
+) -> None:
     parser = CommandParser(prog="latch fake", allow_abbrev=False)
     parser.add_subparsers(dest="verb").add_parser("show")
     with pytest.raises(kind, match=text):

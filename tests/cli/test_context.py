@@ -24,7 +24,9 @@ def test_without_a_file_the_defaults_are_in_force_and_nothing_is_made(tmp_path: 
 def test_the_default_file_is_the_one_of_the_machine(tmp_path: Path) -> None:
     directory = tmp_path / ".latch"
     directory.mkdir(mode=0o700)
-    (directory / "config.toml").write_text('[[extensions]]\nname = "lint"\ncommand = "true"\n', encoding="utf-8")
+    (directory / "config.toml").write_text(
+        '[[extensions]]\nname = "lint"\ncommand = "true"\n', encoding="utf-8"
+    )
     assert [entry.name for entry in load_settings(options(None, tmp_path)).extensions] == ["lint"]
 
 

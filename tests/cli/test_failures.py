@@ -48,7 +48,11 @@ def test_every_error_of_ours_has_a_row_or_derives_from_one() -> None:
     kinds = [getattr(errors, name) for name in errors.__all__ if name != "seconds_text"]
     ours = [kind for kind in kinds if issubclass(kind, errors.LatchError)]
     rows = {kind: [vars(base).get("code") for base in kind.__mro__] for kind in ours}
-    assert [kind for kind, codes in rows.items() if not set(codes) - {"error"} & set(EXITS) and kind.code != "error"] == []
+    assert [
+        kind
+        for kind, codes in rows.items()
+        if not set(codes) - {"error"} & set(EXITS) and kind.code != "error"
+    ] == []
 
 
 def test_the_signals_have_the_statuses_of_a_shell() -> None:

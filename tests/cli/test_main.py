@@ -83,25 +83,41 @@ def test_version_as_json(arguments: list[str], capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"], ["-q", "--help"]])
-def test_help_names_every_command_and_option(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_command_and_option(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert err == ""
     for row in COMMANDS:
         assert f"  {row[0]} " in out and row[2] in out
-    for flag in ("--config", "--cwd", "--json", "-q", "-v", "--no-color", "--timeout", "--non-interactive", "--version"):
+    for flag in (
+        "--config",
+        "--cwd",
+        "--json",
+        "-q",
+        "-v",
+        "--no-color",
+        "--timeout",
+        "--non-interactive",
+        "--version",
+    ):
         assert flag in out
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["-C", "/"]])
-def test_without_a_command_the_short_help_is_shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_short_help_is_shown(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert out.startswith("Usage: latch") and "--timeout" not in out and err == ""
 
 
 @pytest.mark.parametrize("arguments", [["help", "ps"], ["ps", "--help"], ["--help", "ps"], ["ps", "-h"]])
-def test_help_of_a_command_is_the_command_s_own(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_is_the_command_s_own(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     command = FakeCommand(lambda options, io: 1)
     assert main(arguments, load=command.load) == 0
     out, err = capsys.readouterr()
@@ -158,8 +174,16 @@ def test_a_command_is_handed_machine_and_scope() -> None:
             'argument --timeout: "no" is not a number of seconds above 0',
             "latch ps --help shows its arguments",
         ),
-        (["ps", "--config"], "argument --config: expected one argument", "latch ps --help shows its arguments"),
-        (["ps", "--config", "--"], "argument --config: expected one argument", "latch ps --help shows its arguments"),
+        (
+            ["ps", "--config"],
+            "argument --config: expected one argument",
+            "latch ps --help shows its arguments",
+        ),
+        (
+            ["ps", "--config", "--"],
+            "argument --config: expected one argument",
+            "latch ps --help shows its arguments",
+        ),
     ],
 )
 def test_a_usage_error_is_one_sentence_and_one_hint(
@@ -205,7 +229,10 @@ def test_only_verbose_shows_a_traceback(flag: str, capsys: pytest.CaptureFixture
     plain = capsys.readouterr().err
     assert run_with(run, "ps", flag) == 1
     told = capsys.readouterr().err
-    assert plain == "latch: internal error: ZeroDivisionError: odd\nhint: run it again with -v for the traceback\n"
+    assert (
+        plain
+        == "latch: internal error: ZeroDivisionError: odd\nhint: run it again with -v for the traceback\n"
+    )
     assert told.startswith("Traceback") and told.endswith(plain)
 
 
@@ -217,7 +244,9 @@ def test_a_failure_of_ours_has_no_traceback_even_when_verbose(capsys: pytest.Cap
     assert capsys.readouterr().err == "latch: no\n"
 
 
-def test_flags_reach_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_reach_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
 
     def run(options: argparse.Namespace, io: Terminal) -> int:

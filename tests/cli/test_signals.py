@@ -82,7 +82,9 @@ with cancel_on_signals(CancelToken()):
     os.kill(os.getpid(), signal.SIGINT)
     print("never")
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "still here\n", "")
 
 

@@ -127,6 +127,7 @@ def test_every_sin_is_listed_and_an_unknown_one_refused() -> None:
         ("notifications", b'"method": "log"'),
         ("unasked-response:initialize", b'"id": 9999'),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_sin_at_initialize_sends_these_bytes(sin: str, part: bytes) -> None:
     with sinner(sin) as peer:

@@ -19,14 +19,20 @@ def violations(path: str, tree: ast.Module) -> list[str]:
         found.append(f"{path}: does not start with the annotations import")
     for node in ast.walk(tree):
         if isinstance(node, FUNCTIONS):
-            found.extend(f"{path}:{node.lineno}: {node.name}: {lack} not annotated" for lack in unannotated(node))
+            found.extend(
+                f"{path}:{node.lineno}: {node.name}: {lack} not annotated" for lack in unannotated(node)
+            )
     found.extend(undocumented(tree.body, path))
     return found
 
 
 def starts_with_annotations_import(tree: ast.Module) -> bool:
     first = tree.body[1] if len(tree.body) > 1 else None
-    return isinstance(first, ast.ImportFrom) and first.module == "__future__" and first.names[0].name == "annotations"
+    return (
+        isinstance(first, ast.ImportFrom)
+        and first.module == "__future__"
+        and first.names[0].name == "annotations"
+    )
 
 
 def unannotated(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
@@ -69,7 +75,10 @@ HEAD = '"""Doc."""\nfrom __future__ import annotations\n'
         (HEAD + "def _f() -> None:\n    def inner(a) -> None: ...", "a not annotated"),
         (HEAD + "def public() -> None: ...", "public has no docstring"),
         (HEAD + "class Public: ...", "Public has no docstring"),
-        (HEAD + 'class Public:\n    """Doc."""\n    def method(self) -> None: ...', "method has no docstring"),
+        (
+            HEAD + 'class Public:\n    """Doc."""\n    def method(self) -> None: ...',
+            "method has no docstring",
+        ),
     ],
 )
 def test_a_lack_is_caught(source: str, complaint: str) -> None:

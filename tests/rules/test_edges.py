@@ -39,7 +39,11 @@ BROAD = {"Exception", "BaseException"}
 
 
 def violations(path: str, tree: ast.Module) -> list[str]:
-    found = [f"{path}:{line}: {name} waits outside system/" for name, line in imports(tree, path) if waits(path, name)]
+    found = [
+        f"{path}:{line}: {name} waits outside system/"
+        for name, line in imports(tree, path)
+        if waits(path, name)
+    ]
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
             caught = caught_by(node)
@@ -58,7 +62,9 @@ def violations(path: str, tree: ast.Module) -> list[str]:
 
 def caught_by(node: ast.ExceptHandler) -> set[str]:
     kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-    return {kind.attr if isinstance(kind, ast.Attribute) else getattr(kind, "id", "") for kind in kinds if kind}
+    return {
+        kind.attr if isinstance(kind, ast.Attribute) else getattr(kind, "id", "") for kind in kinds if kind
+    }
 
 
 def ends_in_raise(node: ast.ExceptHandler) -> bool:
@@ -105,7 +111,10 @@ def test_module_catches_prints_and_waits_only_where_it_may(path: str) -> None:
     ("path", "source"),
     [
         ("latch/kernel/session.py", "try:\n    pass\nexcept Exception:\n    pass"),
-        ("latch/kernel/session.py", "try:\n    pass\nexcept (ValueError, Exception) as error:\n    log(error)"),
+        (
+            "latch/kernel/session.py",
+            "try:\n    pass\nexcept (ValueError, Exception) as error:\n    log(error)",
+        ),
         ("latch/kernel/session.py", "try:\n    pass\nexcept:\n    pass"),
         ("latch/kernel/session.py", "try:\n    pass\nexcept BaseException:\n    return_()"),
         ("latch/kernel/session.py", "try:\n    pass\nexcept BaseException as error:\n    raise other"),
@@ -134,9 +143,15 @@ def test_a_stray_site_is_caught(path: str, source: str) -> None:
         ("latch/cli/main.py", "try:\n    pass\nexcept Exception:\n    pass"),
         ("latch/extensions/host.py", "try:\n    pass\nexcept WireError:\n    pass"),
         ("latch/kernel/session.py", "', '.join(words)\nos.path.join(a, b)\nmapping.get('x')"),
-        ("latch/extensions/hooks.py", "try:\n    pass\nexcept WireError as e:\n    raise WireError('x') from None"),
+        (
+            "latch/extensions/hooks.py",
+            "try:\n    pass\nexcept WireError as e:\n    raise WireError('x') from None",
+        ),
         ("latch/extensions/hooks.py", "try:\n    pass\nexcept WireError:\n    answer()\n    raise"),
-        ("latch/kernel/session.py", "patient.wait([1])\nscope.wait(reads=[1])\nself._scope.wait()\nscope.pause(1)"),
+        (
+            "latch/kernel/session.py",
+            "patient.wait([1])\nscope.wait(reads=[1])\nself._scope.wait()\nscope.pause(1)",
+        ),
         ("latch/system/child.py", "process.wait()"),
         ("latch/cli/terminal.py", "print('x')"),
     ],

@@ -29,5 +29,7 @@ def test_a_name_is_the_one_of_its_module() -> None:
 
 def test_importing_the_package_imports_nothing_else_of_it() -> None:
     program = "import sys, latch; print([name for name in sys.modules if name.startswith('latch.')])"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert (done.stdout, done.stderr) == ("[]\n", "")

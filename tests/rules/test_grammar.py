@@ -22,7 +22,17 @@ LATER_KEYWORDS = {
     ("bisect_left", "key"),
     ("bisect_right", "key"),
 }
-LATER_NAMES = {"add_note", "bit_count", "pairwise", "UTC", "StrEnum", "ExceptionGroup", "batched", "Self", "TypeAlias"}
+LATER_NAMES = {
+    "add_note",
+    "bit_count",
+    "pairwise",
+    "UTC",
+    "StrEnum",
+    "ExceptionGroup",
+    "batched",
+    "Self",
+    "TypeAlias",
+}
 
 
 def complaint_of(source: str, version: tuple[int, int]) -> str | None:
@@ -51,8 +61,14 @@ def later_features(source: str) -> list[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            found.extend(f"{name}({word.arg}=)" for word in node.keywords if (name, word.arg) in LATER_KEYWORDS)
-            if name in ("isinstance", "issubclass") and len(node.args) == 2 and isinstance(node.args[1], ast.BinOp):
+            found.extend(
+                f"{name}({word.arg}=)" for word in node.keywords if (name, word.arg) in LATER_KEYWORDS
+            )
+            if (
+                name in ("isinstance", "issubclass")
+                and len(node.args) == 2
+                and isinstance(node.args[1], ast.BinOp)
+            ):
                 found.append(f"{name}(x, A | B)")
         elif isinstance(node, ast.Attribute) and node.attr in LATER_NAMES:
             found.append(node.attr)
@@ -77,7 +93,12 @@ def test_guarded_file_is_python_3_6(path: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["match x:\n    case 1: pass", "try:\n    pass\nexcept* ValueError:\n    pass", "type X = int", "def f[T](): pass"],
+    [
+        "match x:\n    case 1: pass",
+        "try:\n    pass\nexcept* ValueError:\n    pass",
+        "type X = int",
+        "def f[T](): pass",
+    ],
 )
 def test_later_syntax_is_caught(source: str) -> None:
     assert complaint_of(source, (3, 9))

@@ -30,7 +30,9 @@ seen = []
 def audit(event, arguments):
     if event == "open":
         path, mode, flags = arguments
-        if (isinstance(mode, str) and set(mode) & set("wax+")) or (isinstance(flags, int) and flags & WRITING):
+        by_mode = isinstance(mode, str) and set(mode) & set("wax+")
+        by_flags = isinstance(flags, int) and flags & WRITING
+        if by_mode or by_flags:
             seen.append((event, str(path)))
     elif event.startswith(EFFECTS):
         seen.append((event, repr(arguments)[:200]))

@@ -54,7 +54,11 @@ def violations(path: str, tree: ast.Module) -> list[str]:
         if impure or name.startswith("latch.system"):
             found.append(f"{path}:{line}: {name} is not pure")
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("open", "input"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("open", "input")
+        ):
             found.append(f"{path}:{node.lineno}: calls {node.func.id}")
     return found
 

@@ -9,7 +9,16 @@ import pytest
 from tests.support.tree import sources, tree_of
 
 # Calls whose first argument names a module, a distribution or a package.
-BY_NAME = ("import_module", "__import__", "version", "metadata", "files", "get_data", "find_spec", "run_module")
+BY_NAME = (
+    "import_module",
+    "__import__",
+    "version",
+    "metadata",
+    "files",
+    "get_data",
+    "find_spec",
+    "run_module",
+)
 
 
 def violations(path: str, tree: ast.Module) -> list[str]:
@@ -19,7 +28,12 @@ def violations(path: str, tree: ast.Module) -> list[str]:
             found.append(f"{path}:{node.lineno}: absolute import")
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and is_own(node.module or ""):
             found.append(f"{path}:{node.lineno}: absolute import")
-        elif isinstance(node, ast.Call) and called(node) in BY_NAME and node.args and is_own(text(node.args[0])):
+        elif (
+            isinstance(node, ast.Call)
+            and called(node) in BY_NAME
+            and node.args
+            and is_own(text(node.args[0]))
+        ):
             found.append(f"{path}:{node.lineno}: imports by its own name")
         elif isinstance(node, (ast.List, ast.Tuple)) and names_itself(node.elts):
             found.append(f"{path}:{node.lineno}: starts itself by name")
@@ -65,6 +79,8 @@ def test_its_own_name_is_caught(source: str) -> None:
     assert violations("latch/wire/lines.py", ast.parse(source))
 
 
-@pytest.mark.parametrize("source", ["from . import errors", "import_module('.errors', __package__)", "print('latch')"])
+@pytest.mark.parametrize(
+    "source", ["from . import errors", "import_module('.errors', __package__)", "print('latch')"]
+)
 def test_a_relative_import_passes(source: str) -> None:
     assert violations("latch/wire/lines.py", ast.parse(source)) == []

@@ -22,7 +22,17 @@ sys.stderr.write("\\n" + " ".join(sorted(set(sys.modules) - before)))
 sys.exit(status)
 """
 # What costs as much as the interpreter's own start, or more.
-DEAR = {"asyncio", "http.client", "http.server", "importlib.metadata", "requests", "sqlite3", "ssl", "urllib3", "yaml"}
+DEAR = {
+    "asyncio",
+    "http.client",
+    "http.server",
+    "importlib.metadata",
+    "requests",
+    "sqlite3",
+    "ssl",
+    "urllib3",
+    "yaml",
+}
 AT_MOST = {"latch", "latch.cli", "latch.cli.main", "__future__"}
 
 
@@ -43,7 +53,9 @@ def test_version_and_help_load_nothing_but_the_command_table(arguments: tuple[st
     assert loaded_by(*arguments) <= AT_MOST
 
 
-@pytest.mark.parametrize("arguments", [("extensions",), ("extensions", "--json"), ("ps",), ("config", "show")])
+@pytest.mark.parametrize(
+    "arguments", [("extensions",), ("extensions", "--json"), ("ps",), ("config", "show")]
+)
 def test_an_offline_listing_loads_nothing_dear(arguments: tuple[str, ...]) -> None:
     loaded = loaded_by(*arguments)
     assert loaded & DEAR == set()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Sequence
+
+import pytest
 
 # What our start imports from the standard library on some interpreter, and what could pass for us.
 NAMES = (
@@ -34,7 +37,9 @@ CAUGHT = 99
 
 
 def lay_decoys(place: Path, *extra: str) -> None:
-    """Write a decoy for each name into *place*; *extra* names more, a name with a slash a package's module."""
+    """Write a decoy for each name into *place*; *extra* names more, one with a slash a package's module."""
+    if "COVERAGE_PROCESS_CONFIG" in os.environ and sys.version_info < (3, 10):
+        pytest.skip("this coverage starts in every child before us, and imports the decoys itself")
     text = f"import os\nos.write(2, b'decoy ' + __name__.encode())\nos._exit({CAUGHT})\n"
     for name in (*NAMES, *extra):
         file = place / f"{name}.py"
@@ -44,10 +49,12 @@ def lay_decoys(place: Path, *extra: str) -> None:
 
 def run_in(place: Path, command: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run *command* in *place* with *environment* on top of what this process has."""
+    # Coverage would start in the child before us, and import from the decoys itself.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_PROCESS")}
     return subprocess.run(
         command,
         cwd=place,
-        env={**os.environ, **environment},
+        env={**inherited, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

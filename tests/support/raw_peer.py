@@ -8,6 +8,7 @@ import select
 import subprocess
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Sequence
@@ -32,15 +33,17 @@ class RawPeer:
     """A child process and its three streams; leaving the block kills what still lives."""
 
     def __init__(self, command: Sequence[str], *, environment: dict[str, str] | None = None) -> None:
-        self._stderr = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            bufsize=0,
-            env={**os.environ, **(environment or {})},
-        )
+        with ExitStack() as stack:
+            self._stderr = stack.enter_context(tempfile.TemporaryFile())
+            self.process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                bufsize=0,
+                env={**os.environ, **(environment or {})},
+            )
+            stack.pop_all()
         self._buffer = b""
         self._next_id = 1
 

@@ -70,7 +70,9 @@ class Host:
     def for_commands(self, *entries: Path | str) -> Toolchain:
         """Search as for commands."""
         search_path = ":".join(map(str, entries))
-        return toolchain_from_path(search_path, home=self.home, workspace=self.workspace, visible=self.visible)
+        return toolchain_from_path(
+            search_path, home=self.home, workspace=self.workspace, visible=self.visible
+        )
 
 
 @pytest.fixture

@@ -1,0 +1,177 @@
+"""``make bench``: what Latch costs, as ratios to a floor measured in the same run.
+
+Every row is measured alternately with its floor, so that a noisy machine hits both alike, and shows
+the medians and their ratio beside the most that was promised. Nothing here passes or fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Callable
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from latch.limits import Limits  # noqa: E402
+from latch.extensions.host import ExtensionHost  # noqa: E402
+from latch.settings import ExtensionSettings, SandboxSettings  # noqa: E402
+from latch.system.sandbox import Prepared, Sandbox  # noqa: E402
+from latch.system.scope import Scope  # noqa: E402
+
+# One peer for both sides, without SDK or framework, so that the ratio is that of the hosts.
+PEER = """
+import json, sys
+read, out = sys.stdin.buffer, sys.stdout.buffer
+def send(message):
+    body = json.dumps(message).encode()
+    out.write(b"Content-Length: %d\\r\\n\\r\\n" % len(body) + body)
+    out.flush()
+while True:
+    header = read.readline()
+    read.readline()
+    request = json.loads(read.read(int(header[16:])))
+    method = request.get("method")
+    if method == "tool.execute":
+        send({"jsonrpc": "2.0", "id": request["id"], "result": request["params"]["arguments"]})
+    elif method == "initialize":
+        send({"jsonrpc": "2.0", "id": request["id"], "result": {"protocolVersion": "0.1"}})
+    elif method == "initialized":
+        send({"jsonrpc": "2.0", "method": "tool.register", "params": {"name": "echo"}})
+        send({"jsonrpc": "2.0", "method": "ready", "params": {}})
+    elif method == "shutdown":
+        send({"jsonrpc": "2.0", "id": request["id"], "result": None})
+    elif method == "exit":
+        sys.exit(0)
+"""
+ARGUMENTS = {"text": "x" * 120, "count": 7, "flags": [True, False, None]}
+ROUNDS_TIMED_TOGETHER = 50
+
+
+def main() -> None:
+    """Measure every row and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=60, help="rounds of each row")
+    rounds = parser.parse_args().n
+    print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, {rounds} rounds, medians")
+    print(f"{'':<34} {'floor':>10} {'latch':>10} {'ratio':>7} {'at most':>8}")
+    with tempfile.TemporaryDirectory(prefix="latch-bench-") as place:
+        os.environ["LATCH_DIRECTORY"] = str(Path(place, "latch"))
+        _row("extension round trip / raw pipe", 2.0, rounds, *_round_trip(Path(place)))
+        _row("spawn to end / bwrap alone", 1.3, rounds, *_spawn(Path(place)))
+    _row("latch --version / python -c pass", 1.5, rounds, _run("-c", "pass"), _run(str(ROOT / "bin/latch"), "--version"))
+    _row("latch --help / python -c pass", 2.5, rounds, _run("-c", "pass"), _run(str(ROOT / "bin/latch"), "--help"))
+
+
+def _row(name: str, most: float, rounds: int, floor: Callable[[], None], ours: Callable[[], None]) -> None:
+    floors, times = [], []
+    floor(), ours()
+    for _ in range(rounds):
+        floors.append(_timed(floor))
+        times.append(_timed(ours))
+    low, high = statistics.median(floors), statistics.median(times)
+    print(f"{name:<34} {low * 1e3:>8.3f}ms {high * 1e3:>8.3f}ms {high / low:>7.2f} {most:>8.1f}")
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _round_trip(place: Path) -> tuple[Callable[[], None], Callable[[], None]]:
+    workspace, program = place / "workspace", place / "peer" / "peer.py"
+    workspace.mkdir()
+    program.parent.mkdir()
+    program.write_text(PEER)
+    raw = subprocess.Popen([sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    assert raw.stdin is not None and raw.stdout is not None
+    write, answers = raw.stdin.write, os.fdopen(os.dup(raw.stdout.fileno()), "rb")
+    settings = ExtensionSettings(name="bench", command=sys.executable, args=(str(program),))
+    host = ExtensionHost.open(settings, workspace=workspace, scope=Scope.root())
+    scope = Scope.root()
+
+    def floor() -> None:
+        for number in range(ROUNDS_TIMED_TOGETHER):
+            request = {"id": number, "method": "tool.execute", "params": {"name": "echo", "arguments": ARGUMENTS}}
+            body = json.dumps(request).encode()
+            write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            length = int(answers.readline()[16:])
+            answers.readline()
+            assert json.loads(answers.read(length))["result"] == ARGUMENTS
+
+    def ours() -> None:
+        for _ in range(ROUNDS_TIMED_TOGETHER):
+            assert host.call_tool("echo", ARGUMENTS, scope) == ARGUMENTS
+
+    return floor, ours
+
+
+def _spawn(place: Path) -> tuple[Callable[[], None], Callable[[], None]]:
+    workspace = place / "workspace"
+    sandbox = Sandbox(SandboxSettings(state_directory=place / "state"))
+    scope = Scope.root()
+    bubblewrap = sandbox.ready(scope, wanted="the benchmark")
+    prepared = sandbox.prepare_command(
+        ("/usr/bin/true",), workspace=workspace, writable=False, network=True, features=bubblewrap.features
+    )
+
+    def floor() -> None:
+        descriptors, words = _words(prepared)
+        process = subprocess.Popen(
+            [str(bubblewrap.path), *words, "--", *prepared.plan.argv],
+            env={},
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=descriptors,
+        )
+        process.communicate()
+        assert process.returncode == 0
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def ours() -> None:
+        child = sandbox.start(prepared, scope)
+        with child.driving():
+            child.wait_exit(scope)
+        ended = child.end(scope.shielded(Limits().process.kill_seconds))
+        assert ended.status == 0
+
+    return floor, ours
+
+
+def _words(prepared: Prepared) -> tuple[list[int], list[str]]:
+    """The plan's own operations as plain arguments, files copied from descriptors as in our own start."""
+    descriptors, words = [], []
+    for operation in prepared.plan.operations:
+        words.append(operation.option)
+        if operation.content is not None:
+            content = operation.content
+            data = content if isinstance(content, bytes) else Path(content).read_bytes()
+            descriptor = os.memfd_create("bench")
+            os.write(descriptor, data)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            descriptors.append(descriptor)
+            words.append(str(descriptor))
+        words += operation.arguments
+    return descriptors, words
+
+
+def _run(*arguments: str) -> Callable[[], None]:
+    def work() -> None:
+        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+    return work
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,474 @@
+"""What a configuration says becomes settings; what is wrong in it is named exactly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from latch import settings as values
+from latch.config.load import Settings
+from latch.errors import ConfigError, ConfigProblem
+from latch.limits import LifecycleLimits, ResourceLimits
+from latch.system.machine import Machine
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "config"
+LARGEST = 2**63 - 1
+SECONDS = "must be a number of seconds above 0 and at most 3600, found "
+WHOLE = f"must be a whole number from 1 to {LARGEST}, found "
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine whose home is empty but for our own directory."""
+    home = tmp_path / "home" / "user"
+    (home / ".latch").mkdir(parents=True, mode=0o700)
+    return Machine.read({"HOME": str(home)})
+
+
+def write(machine: Machine, text: str, *, name: str = "config.toml", mode: int = 0o600) -> Path:
+    """Write a file into our own directory."""
+    path = machine.latch_directory / name
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
+def load(machine: Machine, text: str) -> Settings:
+    """Load *text* as the default file."""
+    write(machine, text)
+    return Settings.load(machine=machine)
+
+
+def problems(machine: Machine, text: str) -> list[ConfigProblem]:
+    """Return what is wrong with *text*."""
+    with pytest.raises(ConfigError) as caught:
+        load(machine, text)
+    return list(caught.value.problems)
+
+
+def listing(place: Path) -> list[str]:
+    """Everything below *place*."""
+    return sorted(str(path) for path in place.rglob("*"))
+
+
+# -- what is right
+
+
+def test_without_a_file_there_are_defaults_and_nothing_is_made(machine: Machine) -> None:
+    before = listing(machine.home)
+    settings = Settings.load(machine=machine)
+    assert settings.file is None
+    assert settings.extensions == ()
+    assert settings.lifecycle == LifecycleLimits()
+    assert settings.sandbox.resources == ResourceLimits()
+    assert settings.sandbox.bwrap is None
+    assert settings.sandbox.state_directory == machine.home / ".latch" / "state"
+    assert set(settings.origins.values()) == {"default"}
+    assert listing(machine.home) == before
+
+
+def test_without_our_directory_there_are_defaults(tmp_path: Path) -> None:
+    assert Settings.load(machine=Machine.read({"HOME": str(tmp_path / "absent")})).file is None
+
+
+def test_the_process_is_the_default_machine(own_home: Path) -> None:
+    (own_home / ".latch").mkdir(mode=0o700)
+    write(Machine.read(), 'state_dir = "here"')
+    settings = Settings.load()
+    assert settings.sandbox.state_directory == own_home / ".latch" / "here"
+
+
+def test_the_result_is_settings_for_everybody(machine: Machine) -> None:
+    assert isinstance(Settings.load(machine=machine), values.Settings)
+
+
+def test_every_key_is_taken_over(machine: Machine) -> None:
+    text = (FIXTURES / "good" / "full.toml").read_text(encoding="utf-8")
+    file = write(machine, text)
+    settings = Settings.load(machine=machine)
+    lifecycle = LifecycleLimits(spawn_seconds=1, ready_seconds=0.5)
+    sandbox = values.SandboxSettings(
+        bwrap=Path("/usr/bin/bwrap"),
+        resources=ResourceLimits(
+            home_bytes=1073741824,
+            tmp_bytes=1073741824,
+            var_tmp_bytes=1048576,
+            shm_bytes=1048576,
+            peer_bytes=1048576,
+            max_processes=64,
+            max_open_files=256,
+            max_core_bytes=0,
+            max_file_bytes=1048576,
+        ),
+        state_directory=machine.latch_directory / "state-of-mine",
+        private_directories=(
+            machine.latch_directory,
+            machine.latchkey_directory,
+            machine.latch_directory / "state-of-mine",
+        ),
+    )
+    assert settings == Settings(
+        file=file,
+        extensions=(
+            values.ExtensionSettings(
+                name="lint",
+                command="python3",
+                args=("/opt/latch/lint.py", ""),
+                enabled=False,
+                env={"LINT_LEVEL": "2", "LANG": "de_DE.UTF-8"},
+                env_from=("LINT_TOKEN",),
+                ro_paths=(Path("/opt/toolchain"), machine.home / "rules"),
+                rw_paths=(machine.home / "lint-cache",),
+                network=False,
+                cwd="workspace",
+                trusted_tools=True,
+                allow=("observe:*", "transform:tool_arguments", "guard:child.spawn", "guard:*"),
+                lifecycle=LifecycleLimits(spawn_seconds=1, ready_seconds=5, exit_seconds=3600),
+                sandbox=sandbox,
+            ),
+        ),
+        lifecycle=lifecycle,
+        sandbox=sandbox,
+        origins=settings.origins,
+    )
+    defaults = {key for key, origin in settings.origins.items() if origin == "default"}
+    assert defaults == {
+        f"{table}.{key}_seconds"
+        for table in ("extension_lifecycle", "extensions.lint.lifecycle")
+        for key in ("initialize", "request", "shutdown", "exit")
+    } - {"extensions.lint.lifecycle.exit_seconds"}
+    assert set(settings.origins.values()) == {"default", str(file)}
+
+
+def test_an_entry_has_the_defaults_of_its_page(machine: Machine) -> None:
+    text = (FIXTURES / "good" / "minimal.toml").read_text(encoding="utf-8")
+    settings = load(machine, text)
+    first, second = settings.extensions
+    assert first == values.ExtensionSettings(
+        name="a", command=str(machine.home / "bin" / "a"), sandbox=settings.sandbox
+    )
+    assert second.lifecycle == LifecycleLimits(spawn_seconds=2)
+    assert settings.origins["extensions.a.command"] == str(settings.file)
+    assert settings.origins["extensions.a.network"] == "default"
+    assert settings.origins["extensions.a.lifecycle.spawn_seconds"] == "default"
+    assert settings.origins["extensions.B-2.lifecycle.spawn_seconds"] == str(settings.file)
+
+
+@pytest.mark.parametrize("path", sorted((FIXTURES / "good").glob("*.toml")), ids=lambda path: str(path.stem))
+def test_a_good_file_is_loaded_by_name(path: Path, machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    named = tmp_path / "elsewhere" / path.name
+    named.write_bytes(path.read_bytes())
+    named.chmod(0o600)
+    settings = Settings.load(named, machine=machine)
+    assert settings.file == named
+    assert tmp_path / "elsewhere" in settings.sandbox.private_directories
+
+
+def test_values_cannot_be_changed(machine: Machine) -> None:
+    settings = load(machine, '[[extensions]]\nname = "a"\ncommand = "a"\nenv = { A = "1" }\n')
+    with pytest.raises(TypeError):
+        settings.extensions[0].env["A"] = "2"  # type: ignore[index]
+    with pytest.raises(TypeError):
+        settings.origins["x"] = "y"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("/var/lib/latch", "/var/lib/latch"),
+        ("~/state", "{home}/state"),
+        ("../state", "{home}/state"),
+        ("state", "{home}/.latch/state"),
+    ],
+)
+def test_the_state_directory_is_absolute_or_beside_the_file(
+    machine: Machine, written: str, expected: str
+) -> None:
+    settings = load(machine, f'state_dir = "{written}"')
+    place = Path(expected.format(home=machine.home))
+    assert settings.sandbox.state_directory == place
+    assert place in settings.sandbox.private_directories
+    assert settings.origins["state_dir"] == str(settings.file)
+
+
+def test_a_moved_directory_is_the_origin_of_the_state_directory(machine: Machine, tmp_path: Path) -> None:
+    moved = Machine.read({"HOME": str(machine.home), "LATCH_DIRECTORY": str(tmp_path / "moved")})
+    settings = Settings.load(machine=moved)
+    assert settings.sandbox.state_directory == tmp_path / "moved" / "state"
+    assert settings.origins["state_dir"] == "environment LATCH_DIRECTORY"
+
+
+def test_t11_the_targets_of_linked_secrets_are_private(machine: Machine, tmp_path: Path) -> None:
+    machine.latchkey_directory.mkdir()
+    for number, link in enumerate(
+        [
+            machine.latch_directory / "config.toml",
+            machine.latch_directory / "secrets.toml",
+            machine.latch_directory / "credentials.json",
+            machine.latchkey_directory / "credentials.json",
+            machine.latchkey_directory / "credentials.json.enc",
+        ]
+    ):
+        (tmp_path / f"vault{number}").mkdir()
+        target = tmp_path / f"vault{number}" / "file"
+        target.touch(mode=0o600)
+        link.symlink_to(target)
+    private = Settings.load(machine=machine).sandbox.private_directories
+    vaults = [place.name for place in private if "vault" in place.name]
+    assert vaults == [f"vault{number}" for number in range(5)]
+
+
+def test_t11_directories_are_private_by_both_their_names(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for name in ("latch", "latchkey", "conf", "state"):
+        (tmp_path / name).mkdir(mode=0o700)
+        (tmp_path / f"link-{name}").symlink_to(name)
+    home.mkdir()
+    moved = {f"{name.upper()}_DIRECTORY": f"{tmp_path}/link-{name}" for name in ("latch", "latchkey")}
+    machine = Machine.read({"HOME": str(home), **moved})
+    (tmp_path / "conf" / "my.toml").write_text(f'state_dir = "{tmp_path}/link-state"')
+    (tmp_path / "conf" / "my.toml").chmod(0o600)
+    private = Settings.load(tmp_path / "link-conf" / "my.toml", machine=machine).sandbox.private_directories
+    assert {place.name for place in private} == {
+        f"{prefix}{name}" for prefix in ("", "link-") for name in ("latch", "latchkey", "conf", "state")
+    }
+
+
+def test_a_file_in_the_home_itself_does_not_make_the_home_private(machine: Machine) -> None:
+    named = machine.home / "my.toml"
+    named.write_text('[[extensions]]\nname = "a"\ncommand = "a"\nro_paths = ["~/rules"]\n')
+    named.chmod(0o600)
+    settings = Settings.load(named, machine=machine)
+    assert machine.home not in settings.sandbox.private_directories
+    assert settings.extensions[0].ro_paths == (machine.home / "rules",)
+
+
+def test_a_place_that_the_sandbox_replaces_is_not_private(machine: Machine) -> None:
+    private = load(machine, 'state_dir = "/dev/shm"').sandbox.private_directories
+    assert Path("/dev/shm") not in private
+
+
+# -- what is wrong
+
+ENTRY = '[[extensions]]\nname = "x"\ncommand = "x"\n'
+NAME = "[[extensions]]\ncommand = 'x'\nname = "
+COMMAND = "[[extensions]]\nname = 'x'\ncommand = "
+LIFECYCLE = "extension_lifecycle"
+FIRST = "extensions[0]"
+X = 'extensions[0] "x"'
+VARIABLE = "is no name of a variable: letters, digits and _, no digit first"
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "key", "fragment"),
+    [
+        # the top
+        ("mcp = 1", None, "mcp", "is not a known key; known are state_dir, extensions,"),
+        ("[sandboxes]\na = 1", None, "sandboxes", 'is not a known key, did you mean "sandbox"?'),
+        ("state_dir = 3", None, "state_dir", "must be a string, found 3"),
+        ('state_dir = ""', None, "state_dir", "must not be empty"),
+        ('state_dir = "a\\u0000b"', None, "state_dir", "contains a NUL character"),
+        ('state_dir = "~"', None, "state_dir", "is or contains the home directory"),
+        ('state_dir = ".."', None, "state_dir", "is or contains the home directory"),
+        ('state_dir = "/"', None, "state_dir", "is or contains the home directory"),
+        ("sandbox = 1", None, "sandbox", "must be a table, found 1"),
+        ("extension_lifecycle = []", None, "extension_lifecycle", "must be a table, found a list"),
+        ("extensions = 1.5", None, "extensions", "must be written [[extensions]]"),
+        ("[extensions]\nname = 'x'", None, "extensions", "once for each entry, found a table"),
+        ("extensions = [1]", None, "extensions[0]", "must be a table, found 1"),
+        # [extension_lifecycle]
+        ("[extension_lifecycle]\nready = 1", LIFECYCLE, "ready", 'did you mean "ready_seconds"?'),
+        ("[extension_lifecycle]\nexit_seconds = 0", LIFECYCLE, "exit_seconds", SECONDS + "0"),
+        ("[extension_lifecycle]\nexit_seconds = -0.5", LIFECYCLE, "exit_seconds", SECONDS + "-0.5"),
+        ("[extension_lifecycle]\nexit_seconds = 3600.1", LIFECYCLE, "exit_seconds", SECONDS + "3600.1"),
+        ("[extension_lifecycle]\nexit_seconds = nan", LIFECYCLE, "exit_seconds", SECONDS + "nan"),
+        ("[extension_lifecycle]\nexit_seconds = inf", LIFECYCLE, "exit_seconds", SECONDS + "inf"),
+        ("[extension_lifecycle]\nexit_seconds = true", LIFECYCLE, "exit_seconds", SECONDS + "true"),
+        ('[extension_lifecycle]\nexit_seconds = "1"', LIFECYCLE, "exit_seconds", SECONDS + '"1"'),
+        # [sandbox]
+        ("[sandbox]\nenabled = false", "sandbox", "enabled", "is not a known key"),
+        ('[sandbox]\nbwrap = "bwrap"', "sandbox", "bwrap", 'must be an absolute path, found "bwrap"'),
+        ("[sandbox]\nbwrap = true", "sandbox", "bwrap", "must be a string, found true"),
+        ("[sandbox]\nhome_bytes = 0", "sandbox", "home_bytes", WHOLE + "0"),
+        ("[sandbox]\ntmp_bytes = 1.5", "sandbox", "tmp_bytes", WHOLE + "1.5"),
+        ("[sandbox]\nvar_tmp_bytes = true", "sandbox", "var_tmp_bytes", WHOLE + "true"),
+        ('[sandbox]\nshm_bytes = "1G"', "sandbox", "shm_bytes", WHOLE + '"1G"'),
+        (f"[sandbox]\npeer_bytes = {LARGEST + 1}", "sandbox", "peer_bytes", "found a number beyond 64 bits"),
+        ("[sandbox]\nmax_processes = 2020-01-01", "sandbox", "max_processes", WHOLE + "a date or time"),
+        ("[sandbox]\nmax_open_files = {}", "sandbox", "max_open_files", WHOLE + "a table"),
+        ("[sandbox]\nmax_core_bytes = -1", "sandbox", "max_core_bytes", f"from 0 to {LARGEST}, found -1"),
+        ("[sandbox]\nmax_file_bytes = 0", "sandbox", "max_file_bytes", WHOLE + "0"),
+        # [[extensions]]: who
+        ("[[extensions]]\ncommand = 'x'", FIRST, "name", "is missing"),
+        ("[[extensions]]\nname = 'x'", X, "command", "is missing"),
+        (NAME + "''", FIRST, "name", "must not be empty"),
+        (NAME + "'a_b'", FIRST, "name", 'must be 1 to 32 letters, digits or hyphens, found "a_b"'),
+        (NAME + f"'{'a' * 33}'", FIRST, "name", "must be 1 to 32 letters"),
+        (NAME + '"a\\n"', FIRST, "name", "must be 1 to 32 letters"),
+        (NAME + "'é'", FIRST, "name", "must be 1 to 32 letters"),
+        (NAME + "7", FIRST, "name", "must be a string, found 7"),
+        (ENTRY + ENTRY, 'extensions[1] "x"', "name", "is already the name of extensions[0]"),
+        (ENTRY + "trusted = true", X, "trusted", 'is not a known key, did you mean "trusted_tools"?'),
+        # [[extensions]]: what runs
+        (COMMAND + "''", X, "command", "must not be empty"),
+        (COMMAND + "['x']", X, "command", "must be a string, found a list"),
+        (COMMAND + "'./x'", X, "command", 'or begin with "/" or "~/", found "./x"'),
+        (COMMAND + "'~u/x'", X, "command", 'or begin with "/" or "~/", found "~u/x"'),
+        (COMMAND + '"a\\u0000"', X, "command", "contains a NUL character"),
+        (ENTRY + "args = '-v'", X, "args", 'must be a list of strings, found "-v"'),
+        (ENTRY + "args = ['a', 1]", X, "args[1]", "must be a string, found 1"),
+        (ENTRY + 'args = ["a\\u0000"]', X, "args[0]", "contains a NUL character"),
+        (ENTRY + "enabled = 1", X, "enabled", "must be true or false, found 1"),
+        (ENTRY + "network = 'off'", X, "network", 'must be true or false, found "off"'),
+        (ENTRY + "trusted_tools = 0", X, "trusted_tools", "must be true or false, found 0"),
+        (ENTRY + "cwd = 'home'", X, "cwd", 'must be "private" or "workspace", found "home"'),
+        (ENTRY + "cwd = []", X, "cwd", 'must be "private" or "workspace", found a list'),
+        # [[extensions]]: its environment
+        (ENTRY + "env = ['A=1']", X, "env", "must be a table, found a list"),
+        (ENTRY + "env = { A = 1 }", X, "env.A", "must be a string, found 1"),
+        (ENTRY + 'env = { A = "\\u0000" }', X, "env.A", "contains a NUL character"),
+        (ENTRY + "env = { 'A-B' = '' }", X, "env", f'"A-B" {VARIABLE}'),
+        (ENTRY + "env = { '1A' = '' }", X, "env", f'"1A" {VARIABLE}'),
+        (ENTRY + "env = { '' = '' }", X, "env", "must not be empty"),
+        (ENTRY + "env = { PATH = '/bin' }", X, "env", '"PATH" follows from the command; show more'),
+        (ENTRY + "env = { HOME = '/' }", X, "env", '"HOME" is set by the sandbox itself'),
+        (ENTRY + "env = { LATCH_SANDBOX = '0' }", X, "env", '"LATCH_SANDBOX" is set by the sandbox itself'),
+        (ENTRY + "env_from = 'A'", X, "env_from", 'must be a list of names of variables, found "A"'),
+        (ENTRY + "env_from = ['A', 'A=1']", X, "env_from[1]", f'"A=1" {VARIABLE}'),
+        (ENTRY + "env_from = ['LATCH_WORKSPACE']", X, "env_from[0]", "is set by the sandbox itself"),
+        (ENTRY + "env_from = ['A']\nenv = { A = '1' }", X, "env_from", '"A" has a value in env already'),
+        # [[extensions]]: what it sees
+        (ENTRY + "ro_paths = '/opt'", X, "ro_paths", 'must be a list of paths, found "/opt"'),
+        (ENTRY + "ro_paths = ['/opt', 'opt']", X, "ro_paths[1]", 'must begin with "/" or "~/", found "opt"'),
+        (ENTRY + "ro_paths = ['']", X, "ro_paths[0]", "must not be empty"),
+        (ENTRY + "ro_paths = ['/']", X, "ro_paths[0]", "contains the home directory"),
+        (ENTRY + "ro_paths = ['~']", X, "ro_paths[0]", "is the home directory"),
+        (ENTRY + "ro_paths = ['/run']", X, "ro_paths[0]", '"/run" is /run'),
+        (ENTRY + "ro_paths = ['~/.ssh']", X, "ro_paths[0]", 'is "~/.ssh", which may hold secrets'),
+        (ENTRY + "ro_paths = ['~/.latch/x']", X, "ro_paths[0]", "which is private"),
+        (ENTRY + "rw_paths = ['~/.latch']", X, "rw_paths[0]", "which is private"),
+        (ENTRY + "rw_paths = ['~/.latchkey/x']", X, "rw_paths[0]", "which is private"),
+        (ENTRY + "rw_paths = ['~/.profile']", X, "rw_paths[0]", "which runs when you log in or work"),
+        (ENTRY + "rw_paths = [1]", X, "rw_paths[0]", "must be a string, found 1"),
+        # [[extensions]]: what it may
+        (ENTRY + "allow = 'observe:*'", X, "allow", 'must be a list of permissions, found "observe:*"'),
+        (ENTRY + "allow = ['observe']", X, "allow[0]", "must be observe:NAME, transform:NAME or guard:NAME"),
+        (ENTRY + "allow = ['observe:']", X, "allow[0]", 'guard:NAME, found "observe:"'),
+        (ENTRY + "allow = ['watch:*']", X, "allow[0]", 'guard:NAME, found "watch:*"'),
+        (ENTRY + "allow = ['transform:*']", X, "allow[0]", '"transform:*": transform has no wildcard'),
+        (ENTRY + "allow = ['guard:*', 1]", X, "allow[1]", "must be a string, found 1"),
+        # [[extensions]]: its deadlines
+        (ENTRY + "lifecycle = 5", X, "lifecycle", "must be a table, found 5"),
+        (ENTRY + "lifecycle = { ready = 5 }", X, "lifecycle.ready", 'did you mean "ready_seconds"?'),
+        (ENTRY + "lifecycle = { ready_seconds = false }", X, "lifecycle.ready_seconds", SECONDS + "false"),
+    ],
+)
+def test_a_fault_is_named_by_entry_key_and_reason(
+    machine: Machine, text: str, entry: str | None, key: str, fragment: str
+) -> None:
+    (problem,) = problems(machine, text)
+    assert problem.file == str(machine.latch_directory / "config.toml")
+    assert (problem.entry, problem.key) == (entry, key)
+    assert fragment in problem.reason
+
+
+def test_a_long_value_is_cut(machine: Machine) -> None:
+    (problem,) = problems(machine, ENTRY + f"network = '{'y' * 1000}'")
+    assert problem.reason == f'must be true or false, found "{"y" * 60}..."'
+
+
+@pytest.mark.parametrize("text", ['args = ["s3cret\\u0000"]', 'env = { A = "s3cret\\u0000" }'])
+def test_arguments_and_values_of_the_environment_are_not_quoted(machine: Machine, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(machine, ENTRY + text)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted((FIXTURES / "bad").glob("*.toml")), ids=lambda path: str(path.stem))
+def test_all_faults_of_a_file_are_said_at_once(path: Path, machine: Machine) -> None:
+    file = write(machine, path.read_text(encoding="utf-8"))
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(machine=machine)
+    expected = path.with_suffix(".txt").read_text(encoding="utf-8").strip()
+    assert str(caught.value) == expected.replace("{file}", str(file)).replace("{home}", str(machine.home))
+
+
+def test_a_named_file_must_exist(machine: Machine, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(tmp_path / "absent.toml", machine=machine)
+    assert str(caught.value) == f"{tmp_path / 'absent.toml'}: does not exist"
+
+
+def test_a_relative_name_is_made_absolute(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my.toml").write_text("")
+    (tmp_path / "my.toml").chmod(0o600)
+    monkeypatch.chdir(tmp_path)
+    assert Settings.load(Path("my.toml"), machine=machine).file == tmp_path / "my.toml"
+
+
+# -- owners and modes
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_a_file_that_others_may_write_is_refused(machine: Machine, mode: int) -> None:
+    file = write(machine, "", mode=mode)
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(machine=machine)
+    assert str(caught.value) == f"{file}: has mode {mode:04o}, must be writable by its owner alone"
+    assert caught.value.hint == f"chmod go-w {file}"
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o644])
+def test_a_file_that_others_may_only_read_is_taken(machine: Machine, mode: int) -> None:
+    write(machine, "", mode=mode)
+    assert Settings.load(machine=machine).file is not None
+
+
+def test_a_directory_that_is_open_to_others_is_refused_with_the_cure(machine: Machine) -> None:
+    machine.latch_directory.chmod(0o755)
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(machine=machine)
+    assert str(caught.value) == f"{machine.latch_directory}: has mode 0755, must be closed to others"
+    assert caught.value.hint == f"chmod 700 {machine.latch_directory}"
+
+
+def test_secrets_that_are_open_to_others_are_refused_with_the_cure(machine: Machine) -> None:
+    secrets = write(machine, "", name="secrets.toml", mode=0o644)
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(machine=machine)
+    assert str(caught.value) == f"{secrets}: has mode 0644, must be closed to others"
+    assert caught.value.hint == f"chmod 600 {secrets}"
+
+
+def test_wrong_modes_and_wrong_values_are_said_together(machine: Machine) -> None:
+    machine.latch_directory.chmod(0o750)
+    assert [problem.key for problem in problems(machine, "state_dir = 1")] == [None, "state_dir"]
+
+
+def test_a_directory_of_a_stranger_is_refused(machine: Machine) -> None:
+    stranger = Machine(
+        uid=machine.uid + 1,
+        gid=machine.gid,
+        user="stranger",
+        home=machine.home,
+        environment={},
+        latch_directory=machine.latch_directory,
+        latchkey_directory=machine.latchkey_directory,
+    )
+    reason = f"belongs to uid {os.getuid()}, must belong to uid {os.getuid() + 1}"
+    with pytest.raises(ConfigError, match=reason):
+        Settings.load(machine=stranger)
+
+
+@pytest.mark.parametrize("name", ["LATCH_DIRECTORY", "LATCHKEY_DIRECTORY"])
+def test_our_directory_is_not_the_home(tmp_path: Path, name: str) -> None:
+    (tmp_path / "home").mkdir(mode=0o700)
+    machine = Machine.read({"HOME": str(tmp_path / "home"), name: str(tmp_path / "home")})
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(machine=machine)
+    assert str(caught.value) == f"{tmp_path / 'home'}: is or contains the home directory"
