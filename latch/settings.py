@@ -26,15 +26,16 @@ class SandboxSettings:
 
     ``bwrap`` is an absolute path, or None to look in the system's directories. ``state_directory`` is
     where the ledger of running children is kept, or None for the machine's default.
-    ``private_directories`` are masked wherever they would be visible (our own directories, those of
-    the configuration file and of resolved credentials), besides the machine's defaults.
-    ``config_file`` is the file all this came from: a workspace that holds it is refused.
+    ``private_directories`` are masked wherever they would be visible, besides the machine's own; a
+    workspace that is or lies in one of ``credential_directories`` is refused. ``config_file`` is the
+    file all this came from: a workspace that holds it is refused.
     """
 
     bwrap: Path | None = None
     resources: ResourceLimits = field(default_factory=ResourceLimits)
     state_directory: Path | None = None
     private_directories: tuple[Path, ...] = ()
+    credential_directories: tuple[Path, ...] = ()
     config_file: Path | None = None
 
 

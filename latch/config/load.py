@@ -130,9 +130,10 @@ class _Loading:
         place = _Place(self.machine.home, self.file.parent)
         top = self._check(document, _TOP_KEYS, place)
         state = self._take_state_directory(top)
-        private = _private_directories(self.file, self.machine, state)
+        credentials = _credential_directories(self.file, self.machine)
+        private = tuple(dict.fromkeys((*credentials, *_kept(_both_names(state, self.file.parent), self.machine))))
         self._take_lifecycle(top, place)
-        self._take_sandbox(top, place, state, private)
+        self._take_sandbox(top, place, state, private, credentials)
         place = dataclasses.replace(place, private=private)
         names: dict[str, int] = {}
         for index, given in enumerate(_tables(top.get("extensions"))):
@@ -180,7 +181,12 @@ class _Loading:
         self.lifecycle = dataclasses.replace(self.lifecycle, **given)
 
     def _take_sandbox(
-        self, top: Mapping[str, object], place: _Place, state: Path, private: tuple[Path, ...]
+        self,
+        top: Mapping[str, object],
+        place: _Place,
+        state: Path,
+        private: tuple[Path, ...],
+        credentials: tuple[Path, ...],
     ) -> None:
         given = self._check(_table(top.get("sandbox")), _SANDBOX_KEYS, place, entry="sandbox")
         self._note("sandbox", _SANDBOX_KEYS, given)
@@ -190,6 +196,8 @@ class _Loading:
             resources=dataclasses.replace(ResourceLimits(), **given),
             state_directory=state,
             private_directories=private,
+            credential_directories=credentials,
+            config_file=self.file if os.path.lexists(self.file) else None,
         )
 
     def _take_extension(
@@ -254,19 +262,24 @@ def _read_document(
     return document
 
 
-def _private_directories(file: Path, machine: Machine, state: Path) -> tuple[Path, ...]:
-    """Return what is masked wherever it would be visible (security.md T11), each once."""
+def _credential_directories(file: Path, machine: Machine) -> tuple[Path, ...]:
+    """Return where credentials are kept or really lie, each once (security.md T11)."""
     secrets = [file, *(machine.latch_directory / name for name in _LATCH_FILES)]
     for directory in (machine.latch_directory, machine.latchkey_directory):
         secrets += [directory / name for name in _LATCHKEY_FILES]
-    directories = [machine.latch_directory, machine.latchkey_directory, state, file.parent]
     places = [
-        *directories,
-        *[Path(os.path.realpath(directory)) for directory in directories],
+        *_both_names(machine.latch_directory, machine.latchkey_directory),
         *[Path(os.path.realpath(secret)).parent for secret in secrets if os.path.islink(secret)],
     ]
-    kept = [place for place in places if place not in _REPLACED and not _holds(place, machine.home)]
-    return tuple(dict.fromkeys(kept))
+    return tuple(dict.fromkeys(_kept(places, machine)))
+
+
+def _both_names(*directories: Path) -> list[Path]:
+    return [*directories, *[Path(os.path.realpath(directory)) for directory in directories]]
+
+
+def _kept(places: Iterable[Path], machine: Machine) -> list[Path]:
+    return [place for place in places if place not in _REPLACED and not _holds(place, machine.home)]
 
 
 def _holds(directory: Path, home: Path) -> bool:

@@ -98,6 +98,9 @@ class Act(Enum):
 
 MOVES: MappingProxyType[tuple[State, Kind], tuple[State, Act]] = MappingProxyType(
     {
+        # Notifications and questions are welcome at any time, so also before we have said anything.
+        (State.SPAWNED, Kind.REQUEST): (State.SPAWNED, Act.REFUSE),
+        (State.SPAWNED, Kind.NOTIFICATION): (State.SPAWNED, Act.IGNORE),
         (State.INITIALIZING, Kind.ANSWER): (State.REGISTERING, Act.TAKE),
         (State.INITIALIZING, Kind.REQUEST): (State.INITIALIZING, Act.REFUSE),
         (State.INITIALIZING, Kind.NOTIFICATION): (State.INITIALIZING, Act.IGNORE),
@@ -268,7 +271,7 @@ class ExtensionConversation:
         kind = self._judge(message)
         move = MOVES.get((self._state, kind))
         if move is None:
-            raise WireError(_breach(self._state, kind, message))
+            raise WireError(_breach(kind, message))
         before, (self._state, act) = self._state, move
         return _ACTS[act](self, message, before)
 
@@ -348,8 +351,8 @@ def _check_version(result: Json) -> None:
         raise WireError(f'protocolVersion is {shown}; it must be "{PROTOCOL_VERSION}"')
 
 
-def _breach(state: State, kind: Kind, message: Message) -> str:
+def _breach(kind: Kind, message: Message) -> str:
     if isinstance(message, (Request, Notification)):
         shown = message.method if len(message.method) <= 64 else message.method[:64] + "..."
         return f'"{shown}" came before the handshake was complete'
-    return f"{kind.value} came" if state is not State.SPAWNED else "the extension spoke first"
+    return f"{kind.value} came"

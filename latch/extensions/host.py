@@ -73,7 +73,7 @@ class ExtensionHost:
         self._limits = limits
         self._peer = _peer(settings)
         self._events: list[Event] = []
-        self._late: list[str] = []
+        self._late: dict[str, None] = {}
         self._timings: dict[str, float] = {}
         self._ignored = 0
         self._over: LatchError | None = None
@@ -265,7 +265,7 @@ class ExtensionHost:
         within = scope.within(
             self._settings.lifecycle.request_seconds, peer=self._peer, stage="hook.observe", missing="reader"
         )
-        self._exchange(lambda: self._tell("hook.observe", {"event": event, "payload": payload}, within), within)
+        self._exchange(lambda: self._tell_event(event, payload, within), within)
 
     # -- one exchange each ------------------------------------------------------------------------
 
@@ -289,10 +289,14 @@ class ExtensionHost:
         assert isinstance(answer, (Answered, Refused))
         return answer
 
-    def _tell(self, method: str, params: Json, scope: Scope) -> None:
+    def _tell(self, method: str, params: Json, scope: Scope) -> bool:
         self._say(lambda: self._conversation.notify(method, params))
         self._child.queue(self._conversation.take_output())
-        self._child.flush(scope)
+        return self._child.flush(scope)
+
+    def _tell_event(self, event: str, payload: Json, scope: Scope) -> None:
+        if not self._tell("hook.observe", {"event": event, "payload": payload}, scope):
+            raise self._child.gone(scope, before="it was told")
 
     def _ask_shutdown(self, scope: Scope) -> None:
         self._conversation.shutdown()
@@ -339,7 +343,7 @@ class ExtensionHost:
             self._conversation.cancel()
             self._converse((Answered, Refused), grace)
         except (LatchError, WireError):
-            self._end(UsageError(f"{self._peer} was killed, because it did not answer a cancelled request"), scope)
+            self._end(UsageError(f"{self._peer} was killed, because it did not answer $/cancelRequest"), scope)
             cancelled.after("it did not answer $/cancelRequest and was killed")
 
     def _reach(self, state: State, scope: Scope, *, seconds: float, missing: str) -> None:
@@ -363,11 +367,19 @@ class ExtensionHost:
         return event
 
     def _hear(self, chunk: bytes) -> None:
-        for event in self._conversation.receive(chunk):
+        try:
+            events = self._conversation.receive(chunk)
+        except WireError:
+            # NOTE: its last word: an invalid registration was answered.
+            self._child.queue(self._conversation.take_output())
+            self._child.send_now()
+            raise
+        for event in events:
             if not isinstance(event, Ignored):
                 self._events.append(event)
             elif event.late:
-                self._late.append(f'"{event.method}" came after ready and was not registered')
+                # NOTE: once for each method, or it could fill our memory with them.
+                self._late[f'"{event.method}" came after ready and was not registered'] = None
             else:
                 self._ignored += 1
         output = self._conversation.take_output()
@@ -389,14 +401,13 @@ class ExtensionHost:
         except UsageError:
             raise
         except WireError as error:
-            self._child.send_now()
             raise self._end(_broken(error, scope), scope) from None
         except LatchError as error:
             raise self._end(error, scope) from error.__cause__
         except OSError as error:
             raise self._end(PeerGone(str(error), peer=scope.peer, stage=scope.stage), scope) from error
         except BaseException as error:
-            if self._conversation.state is not State.READY:
+            if self._over is None and self._conversation.state is not State.READY:
                 self._end(UsageError(f"{self._peer} was ended, because its use was cancelled"), scope)
             raise error
 

@@ -16,11 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from ..errors import CommandUnusable, LatchError, SandboxUnavailable
+from ..errors import CommandUnusable, LatchError, SandboxUnavailable, WireError
+from ..limits import DEFAULT
+from ..wire.jsontext import parse_json
 from .machine import Machine
 
-__all__ = ["BASELINE_OPTIONS", "CAUSES", "HARDENING_OPTIONS", "Bubblewrap", "Cause", "Surroundings", "explain_failure", "find_bubblewrap",
-           "unavailable"]
+__all__ = [
+    "BASELINE_OPTIONS",
+    "CAUSES",
+    "HARDENING_OPTIONS",
+    "Bubblewrap",
+    "Cause",
+    "Surroundings",
+    "explain_failure",
+    "find_bubblewrap",
+    "parse_exit_code",
+    "parse_init_pid",
+    "unavailable",
+]
 
 _SYSTEM_DIRECTORIES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin")
 # ARCHITECTURE, "bubblewrap": the baseline; a build without one of these is too old to use at all.
@@ -240,10 +253,32 @@ def find_bubblewrap(setting: Path | None, machine: Machine, *, workspace: Path |
 
 def _candidates(machine: Machine, workspace: Path | None) -> list[Path]:
     # NOTE: never a relative entry, and never the workspace's: a repository may ship a "bwrap".
-    entries = [Path(entry) for entry in machine.search_path.split(":") if entry.startswith("/")]
+    entries = [Path(entry, "bwrap") for entry in machine.search_path.split(":") if entry.startswith("/")]
     if workspace is not None:
-        entries = [entry for entry in entries if not _lies_in(Path(os.path.realpath(entry)), workspace)]
-    return [directory / "bwrap" for directory in [*map(Path, _SYSTEM_DIRECTORIES), *entries]]
+        real = Path(os.path.realpath(workspace))
+        entries = [entry for entry in entries if not _lies_in(Path(os.path.realpath(entry)), real)]
+    return [*(Path(directory, "bwrap") for directory in _SYSTEM_DIRECTORIES), *entries]
+
+
+def parse_init_pid(text: bytes) -> int | None:
+    """Return the pid that ``--info-fd`` told in *text*, as this machine numbers it, or None."""
+    pid = _member(text, "child-pid")
+    return pid if pid is not None and pid > 0 else None
+
+
+def parse_exit_code(text: bytes) -> int | None:
+    """Return the status that ``--json-status-fd`` told in *text*, or None: the program was never run."""
+    codes = [_member(line, "exit-code") for line in text.splitlines()]
+    return next((code for code in codes if code is not None), None)
+
+
+def _member(text: bytes, name: str) -> int | None:
+    try:
+        value = parse_json(text, DEFAULT.json)
+    except WireError:
+        return None
+    number = value.get(name) if isinstance(value, dict) else None
+    return number if isinstance(number, int) else None
 
 
 def _lies_in(path: Path, root: Path) -> bool:

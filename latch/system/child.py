@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, Iterator
 
 from ..errors import ConcurrentUse, LatchError, PeerGone, WireError
-from ..limits import DEFAULT, ProcessLimits
-from ..wire.jsontext import parse_json
+from ..limits import ProcessLimits
 from . import kernelcalls
+from .bubblewrap import parse_exit_code, parse_init_pid
 from .processes import environment_of, identify, parent_of
 from .scope import Scope
 
@@ -120,6 +120,7 @@ class Child:
         self._stderr_tail = bytearray()
         self._stderr_bytes = 0
         self._lock = threading.Lock()
+        self._turn = threading.Lock()
         self._driver: int | None = None
         self._init_pid: int | None = None
         self._init_descriptor = -1
@@ -186,7 +187,7 @@ class Child:
         self._pipes.close("gate")
 
     def _adopt_init(self, *, checked_by_parent: bool) -> None:
-        pid = _child_pid(bytes(self._reports.info))
+        pid = parse_init_pid(bytes(self._reports.info))
         if pid is None:
             return
         try:
@@ -225,14 +226,16 @@ class Child:
 
         Raises :class:`ConcurrentUse` while another thread holds it, and the fault an idle pass met.
         """
-        if self._driver is not None:
-            raise ConcurrentUse("another thread is driving this peer; it may only be cancelled from here")
-        # NOTE: the housekeeper holds the lock for one pass that never blocks.
-        self._lock.acquire()
+        # NOTE: where there is no driver, the lock is the housekeeper's for one pass that never blocks, or
+        # belongs to an end, which has its bound; two that come at once must not wait for one another.
+        with self._turn:
+            if self._driver is not None:
+                raise ConcurrentUse("another thread is driving this peer; it may only be cancelled from here")
+            self._lock.acquire()
+            self._driver = threading.get_ident()
         if self._exit is not None or self.fault is not None:
-            self._lock.release()
+            self.release()
             raise self.fault or ConcurrentUse("another thread has ended this peer")
-        self._driver = threading.get_ident()
 
     def release(self) -> None:
         """Give the child back; the housekeeper looks after it again."""
@@ -271,18 +274,15 @@ class Child:
                 self._take_idle(self._read("stdout"))
             elif self._pipes.status in ready:
                 self._read_status()
-        while self._pipes.stderr >= 0 and self._read_stderr():
-            pass
-        while self._pipes.stdout >= 0 and (chunk := self._read("stdout")):
-            self._take_idle(chunk)
+        self._drain_stderr(scope)
+        self._drain_stdout(self._take_idle, scope)
 
     def gone(self, scope: Scope, *, before: str = "it answered") -> PeerGone:
         """Return the error that says how the child ended, and *before* what; for one seen to have ended."""
-        while self._pipes.stderr >= 0 and self._read_stderr():
-            pass
+        self._drain_stderr(scope)
         if self._pipes.status >= 0:
             self._read_status()
-        status = _exit_code(bytes(self._reports.status))
+        status = parse_exit_code(bytes(self._reports.status))
         how = "ended" if status is None else str(ChildExit(status, executed=True, killed=False))
         return PeerGone(
             f"{how} before {before}",
@@ -297,7 +297,7 @@ class Child:
             self._send()
             # NOTE: first of all, because an idle pass may have seen the end already.
             if self._reports.ended:
-                done = self._drain(on_output) or done
+                done = self._drain_stdout(on_output, scope) or done
                 if not done:
                     raise self.gone(scope)
                 self._break_stdin()
@@ -354,14 +354,18 @@ class Child:
                 self._read_status()
             ended_by_itself = self._reports.ended
             self._kill_init()
-            if not self._wait_monitor(scope.shielded(self._limits.drain_seconds)):
+            # NOTE: only a monitor whose sandbox was killed just now is about to end by itself.
+            patience = self._limits.drain_seconds if self._init_pid is not None else 0.0
+            if not self._wait_monitor(scope.shielded(patience)):
                 self._kill_monitor_group()
             if self._init_descriptor < 0:
                 self._learn_init_of_dead_monitor(scope)
                 self._kill_init()
             proven = self._wait_monitor(scope) and self._wait_init(scope)
             self.is_proven_dead = proven
-            self._read_rest()
+            self._drain_stderr(scope)
+            if self._pipes.status >= 0:
+                self._read_status()
             self._exit = self._read_exit(ended_by_itself=ended_by_itself)
             self._drop_outbox()
             self._pipes.close()
@@ -424,18 +428,12 @@ class Child:
         return True
 
     def _read_exit(self, *, ended_by_itself: bool) -> ChildExit:
-        told, code = _exit_code(bytes(self._reports.status)), self._process.returncode
+        told, code = parse_exit_code(bytes(self._reports.status)), self._process.returncode
         if code is not None and code < 0:
             code = 128 - code
         # NOTE: killed by us, the monitor still tells the status of a process that died of SIGKILL.
         killed = not ended_by_itself and told in (None, 128 + signal.SIGKILL)
         return ChildExit(code if told is None else told, executed=killed or told is not None, killed=killed)
-
-    def _read_rest(self) -> None:
-        while self._pipes.stderr >= 0 and self._read_stderr():
-            pass
-        if self._pipes.status >= 0:
-            self._read_status()
 
     # -- pipes ------------------------------------------------------------------------------------
 
@@ -490,43 +488,33 @@ class Child:
             self._reports.ended = True
         return self._reports.ended
 
-    def _drain(self, on_output: Callable[[bytes], bool]) -> bool:
-        done = False
-        while not done and self._pipes.stdout >= 0 and (chunk := self._read("stdout")):
+    def _drain_stdout(self, on_output: Callable[[bytes], bool], scope: Scope) -> bool:
+        # NOTE: a process that outlives its monitor may write for ever.
+        patience, done = scope.shielded(self._limits.drain_seconds), False
+        while not done and self._pipes.stdout >= 0 and patience.remaining() and (chunk := self._read("stdout")):
             done = on_output(chunk)
         return done
+
+    def _drain_stderr(self, scope: Scope) -> None:
+        patience = scope.shielded(self._limits.drain_seconds)
+        while self._pipes.stderr >= 0 and patience.remaining() and self._read_stderr():
+            pass
 
     def _take_idle(self, chunk: bytes) -> bool:
         if chunk and self.on_idle is not None:
             self.on_idle(chunk)
-        return True
+        return False
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
         if self._driver == threading.get_ident():
             yield
             return
-        if self._driver is not None:
-            raise ConcurrentUse("another thread is driving this peer; cancel it instead of ending it")
-        with self._lock:
-            yield
-
-
-def _child_pid(text: bytes) -> int | None:
-    try:
-        value = parse_json(text, DEFAULT.json)
-    except WireError:
-        return None
-    pid = value.get("child-pid") if isinstance(value, dict) else None
-    return pid if isinstance(pid, int) and pid > 0 else None
-
-
-def _exit_code(text: bytes) -> int | None:
-    for line in text.splitlines():
+        with self._turn:
+            if self._driver is not None:
+                raise ConcurrentUse("another thread is driving this peer; cancel it instead of ending it")
+            self._lock.acquire()
         try:
-            value = parse_json(line, DEFAULT.json)
-        except WireError:
-            continue
-        if isinstance(value, dict) and isinstance(value.get("exit-code"), int):
-            return value["exit-code"]
-    return None
+            yield
+        finally:
+            self._lock.release()

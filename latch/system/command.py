@@ -82,7 +82,7 @@ def run_sandboxed(
     )
     stdout, stderr = _Kept(limits.process.max_output_bytes), _Kept(limits.process.max_output_bytes)
     view = look_at_workspace(real, uid=sandbox.machine.uid, writable=writable, git_metadata=git_metadata)
-    before = planted_git_files(view, real) if git_metadata else frozenset()
+    before = planted_git_files(view, real) if git_metadata else {}
     try:
         ended = run_prepared(sandbox, prepared, scope, on_stdout=stdout.add, on_stderr=stderr.add)
     finally:

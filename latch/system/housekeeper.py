@@ -35,14 +35,16 @@ class _Housekeeper:
             scope.pause(self._seconds)
             with self._lock:
                 children = list(self._children)
-            for child in children:
-                if child.exit is None:
-                    child.tend()
-                else:
-                    with self._lock:
-                        self._children.discard(child)
-            # NOTE: or the last child of a pass would be kept alive by this thread's frame.
-            del children
+            # NOTE: no name of this thread may hold a child between two passes, or a dropped one lived on.
+            while children:
+                self._look_after(children.pop())
+
+    def _look_after(self, child: Child) -> None:
+        if child.exit is None:
+            child.tend()
+        else:
+            with self._lock:
+                self._children.discard(child)
 
 
 # NOTE: one for the process, made on first use, like the spawner.

@@ -12,6 +12,7 @@ another pid namespace are left alone. No command line, environment or secret is 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -124,12 +125,17 @@ class Ledger:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self._path, flags, 0o600)
         place = here()
-        self._append({"v": 1, "boot": place.boot, "namespace": place.namespace, "host": _pair(host)})
+        try:
+            self._append({"v": 1, "boot": place.boot, "namespace": place.namespace, "host": _pair(host)})
+        except OSError:
+            # NOTE: a file without its first line means nothing to a sweep, whatever else is in it.
+            self._remove_file()
+            raise
 
     def _append(self, record: dict[str, object]) -> None:
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        line = _line(record)
         if os.write(self._descriptor, line) != len(line):
-            raise OSError(28, "No space left on device")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _remove_file(self) -> None:
         if self._path is not None and self._owner == os.getpid():
@@ -161,7 +167,7 @@ def sweep(directory: Path, *, uid: int, limits: ProcessLimits, scope: Scope) -> 
         return Swept((), (), 0)
     ended: set[int] = set()
     surviving: set[int] = set()
-    with _sweep_lock(ledger):
+    with _sweep_lock(ledger, limits, scope):
         for scan in range(2):
             if scan:
                 scope.pause(limits.rescan_seconds)
@@ -214,7 +220,7 @@ def _read_host(path: Path) -> _Host | None:
         try:
             record = json.loads(line)
         except ValueError:
-            # NOTE: only the last line can be torn; it names nothing that was let run.
+            # NOTE: a line torn by a kill or a full disk names nothing that was let run.
             continue
         if isinstance(record, dict):
             records.append(record)
@@ -310,8 +316,7 @@ def _retire(path: Path, host: _Host, *, quiet: bool, limits: ProcessLimits) -> b
             return True
         if host.seen_dead is None:
             with open(path, "ab") as stream:
-                # NOTE: the dead host's last line may be torn; a newline first keeps ours whole.
-                stream.write(b"\n" + json.dumps({"seen_dead": now}).encode() + b"\n")
+                stream.write(_line({"seen_dead": now}))
     except OSError:
         pass
     return False
@@ -325,14 +330,28 @@ def _remove_group(group: str) -> None:
 
 
 @contextmanager
-def _sweep_lock(ledger: Path) -> Iterator[None]:
+def _sweep_lock(ledger: Path, limits: ProcessLimits, scope: Scope) -> Iterator[None]:
     # NOTE: a lock on the directory itself, so that nothing is created where all may be read-only.
     descriptor = os.open(ledger, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while not _try_lock(descriptor):
+            scope.pause(limits.rescan_seconds)
         yield
     finally:
         os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _line(record: dict[str, object]) -> bytes:
+    # NOTE: the newline comes first, so that a torn line never swallows the record after it.
+    return b"\n" + json.dumps(record, separators=(",", ":")).encode()
 
 
 def _pair(process: ProcessId | None) -> list[int] | None:

@@ -75,9 +75,10 @@ class SystemLayout:
 class PlanRequest:
     """What is to run and what it may see.
 
-    ``workspace`` is a real path, or None for a sandbox without one (the probe). ``writable`` opens the workspace for writing; ``network`` shares the
-    network; ``private_directory`` starts in ``/run/peer`` (hosts) instead of the workspace (commands).
-    ``environment`` is what the operator hands in. ``hidden`` are the directories to mask.
+    ``workspace`` is a real path, or None for a sandbox without one (the probe). ``writable`` opens the
+    workspace for writing; ``network`` shares the network; ``private_directory`` starts in ``/run/peer``
+    (hosts) instead of the workspace (commands). ``environment`` is what the operator hands in.
+    ``hidden`` are the directories to mask.
     """
 
     argv: tuple[str, ...]
@@ -149,10 +150,14 @@ def survey(machine: Machine, *, root: Path = Path("/")) -> SystemLayout:
 
 def _links_towards(path: Path) -> list[Operation]:
     """Recreate the links on the way to *path* (``/home -> /var/home``), so that its name exists inside."""
-    for ancestor in [*reversed(path.parents), path]:
-        if ancestor.is_symlink():
-            return [Operation("--symlink", (os.path.realpath(ancestor), str(ancestor)), "as on this system")]
-    return []
+    links, place = [], Path("/")
+    for part in path.parts[1:]:
+        place = place / part
+        if place.is_symlink():
+            target = os.path.realpath(place)
+            links.append(Operation("--symlink", (target, str(place)), "as on this system"))
+            place = Path(target)
+    return links
 
 
 def _etc_entry(path: Path, shown: str) -> list[Operation]:
@@ -175,7 +180,7 @@ def make_plan(request: PlanRequest, layout: SystemLayout, machine: Machine, feat
     missing: list[str] = []
     masks = _masks(request, layout)
     operations = [
-        *_namespaces(request, features, missing),
+        *_namespaces(request),
         *layout.system,
         *_identity(machine),
         *_kernel_views(request, machine),
@@ -190,7 +195,7 @@ def make_plan(request: PlanRequest, layout: SystemLayout, machine: Machine, feat
     return SandboxPlan(
         operations=tuple(kept),
         argv=request.argv,
-        required=tuple(path for path, _ in masks),
+        required=(*[path for path, _ in masks], *request.view.required),
         missing=tuple(dict.fromkeys(missing)),
         network=request.network,
         resources=request.resources,
@@ -209,7 +214,7 @@ def _check_workspace(workspace: Path, home: Path) -> None:
         )
 
 
-def _namespaces(request: PlanRequest, features: frozenset[str], missing: list[str]) -> list[Operation]:
+def _namespaces(request: PlanRequest) -> list[Operation]:
     operations = [
         # NOTE: not --unshare-all, which goes on without a user namespace when root may not make one.
         Operation("--unshare-user"),
@@ -220,12 +225,9 @@ def _namespaces(request: PlanRequest, features: frozenset[str], missing: list[st
     ]
     if not request.network:
         operations.append(Operation("--unshare-net", reason="no network, no abstract sockets"))
-    if "--disable-userns" in features:
-        operations.append(Operation("--disable-userns", reason="no namespaces inside"))
-    else:
-        missing.append(f"this bubblewrap has no --disable-userns: {HARDENING_OPTIONS['--disable-userns']}")
     return [
         *operations,
+        Operation("--disable-userns", reason="no namespaces inside"),
         Operation("--cap-drop", ("ALL",), "root keeps every capability otherwise"),
         Operation("--die-with-parent"),
         Operation("--new-session", reason="no keystrokes into our terminal"),
@@ -271,8 +273,8 @@ def _home(request: PlanRequest, layout: SystemLayout) -> list[Operation]:
 
 
 def _home_place(home: Path) -> str:
-    # NOTE: a daemon's home may be "/", which must not be covered.
-    return "/home/user" if home == Path("/") else str(home)
+    # NOTE: a daemon's home may be "/" or a directory of the system's programs, which must not be covered.
+    return "/home/user" if home == Path("/") or Path("/usr") in (home, *home.parents) else str(home)
 
 
 def _tmpfs(path: str, mode: str, size: int, reason: str = "") -> list[Operation]:
@@ -311,21 +313,21 @@ def _binds(request: PlanRequest, masks: list[tuple[Path, bool]]) -> list[Operati
             Operation("--tmpfs", (str(hidden),), "private: masked (T11)"),
         )
     placed.sort(key=lambda item: item[:2])
-    links = [
-        Operation("--symlink", (target, path), "toolchain")
-        for target, path in request.toolchain.links
-    ]
+    links = [Operation("--symlink", (target, path), "toolchain") for target, path in request.toolchain.links]
     return [*[operation for *_, group in placed for operation in group], *links]
 
 
 def _masks(request: PlanRequest, layout: SystemLayout) -> list[tuple[Path, bool]]:
     """The private directories that a bind shows, each with whether nothing is bound inside it."""
     binds = [*request.toolchain.roots, *request.ro_paths, *request.rw_paths, *layout.visible]
+    binds += [protection.path for protection in request.view.protections]
     if request.workspace is not None:
         binds.append(request.workspace)
-    masks = []
+    masks: list[tuple[Path, bool]] = []
     for path in sorted(set(request.hidden)):
-        if any(bind == path or bind in path.parents for bind in binds):
+        # NOTE: below a closed mask nothing can be mounted, and nothing needs to be.
+        closed = any(sealed and mask in path.parents for mask, sealed in masks)
+        if not closed and any(bind == path or bind in path.parents for bind in binds):
             masks.append((path, not any(path in bind.parents for bind in binds)))
     return masks
 
@@ -342,7 +344,7 @@ def _environment(request: PlanRequest, layout: SystemLayout, machine: Machine) -
     known = machine.environment
     values = {
         "PATH": _path(request),
-        "HOME": _home_place(layout.home) if layout.home == Path("/") else str(machine.home),
+        "HOME": str(machine.home) if _home_place(layout.home) == str(layout.home) else _home_place(layout.home),
         "USER": machine.user,
         "LOGNAME": machine.user,
         "SHELL": "/bin/sh",
@@ -372,6 +374,7 @@ def _directory(request: PlanRequest) -> str:
 
 
 def _usable(operation: Operation, features: frozenset[str], missing: list[str]) -> bool:
-    if operation.option == "--size" and "--size" not in features:
-        missing.append(f"this bubblewrap has no --size: {HARDENING_OPTIONS['--size']}")
-    return operation.option not in HARDENING_OPTIONS or operation.option in features
+    lacking = operation.option in HARDENING_OPTIONS and operation.option not in features
+    if lacking:
+        missing.append(f"this bubblewrap has no {operation.option}: {HARDENING_OPTIONS[operation.option]}")
+    return not lacking

@@ -31,8 +31,15 @@ from .machine import Machine
 from .plan import Operation, PlanRequest, SandboxPlan, SystemLayout, make_plan, survey
 from .processes import identify, own_processes
 from .scope import Scope
-from .toolchain import Toolchain, check_bind_source, find_toolchain, resolve_command, toolchain_from_path
-from .workspace import WorkspaceView, look_at_workspace
+from .toolchain import (
+    SECRET_ENTRIES,
+    Toolchain,
+    check_bind_source,
+    find_toolchain,
+    resolve_command,
+    toolchain_from_path,
+)
+from .workspace import WorkspaceView, git_identity, look_at_workspace
 
 __all__ = ["Prepared", "Sandbox"]
 
@@ -157,9 +164,9 @@ class Sandbox:
             raise UsageError("no command was given")
         real = self._check_workspace(workspace)
         toolchain = toolchain_from_path(self._machine.search_path, home=self._machine.home, workspace=real)
-        program = argv[0] if "/" in argv[0] else self._visible_program(argv[0], toolchain, real)
+        visible = argv[0] if "/" in argv[0] else self._visible_program(argv[0], toolchain, real)
         request = PlanRequest(
-            argv=(program, *argv[1:]),
+            argv=(visible, *argv[1:]),
             workspace=real,
             view=look_at_workspace(
                 real, uid=self._machine.uid, writable=writable, git_metadata=git_metadata
@@ -167,22 +174,27 @@ class Sandbox:
             toolchain=toolchain,
             writable=writable,
             network=network,
+            environment=git_identity(self._machine, real) if writable and git_metadata else {},
         )
+        program = os.path.join(real, visible)
         return self._plan(request, wanted=f'command "{argv[0]}"', program=program, features=features)
 
     def _plan(self, request: PlanRequest, *, wanted: str, program: str, features: frozenset[str]) -> Prepared:
         machine, hidden = self._machine, self._hidden()
         private = tuple(path for path in hidden if path != request.workspace)
 
-        def checked(paths: tuple[Path, ...], what: str) -> tuple[Path, ...]:
-            return tuple(check_bind_source(path, home=machine.home, private=private, what=what) for path in paths)
+        def checked(paths: tuple[Path, ...], what: str, *, writable: bool = False) -> tuple[Path, ...]:
+            return tuple(
+                check_bind_source(path, home=machine.home, private=private, what=what, writable=writable)
+                for path in paths
+            )
 
         request = replace(
             request,
             toolchain=replace(request.toolchain, roots=checked(request.toolchain.roots, "toolchain root")),
             ro_paths=checked(request.ro_paths, "ro_paths"),
-            rw_paths=self._check_writable(checked(request.rw_paths, "rw_paths"), request.workspace),
-            hidden=hidden,
+            rw_paths=self._check_writable(checked(request.rw_paths, "rw_paths", writable=True), request.workspace),
+            hidden=(*hidden, *self._secrets()),
             resources=self._settings.resources,
         )
         plan = make_plan(request, self._survey(), machine, features)
@@ -196,7 +208,8 @@ class Sandbox:
 
     def _visible_program(self, name: str, toolchain: Toolchain, workspace: Path) -> str:
         found = resolve_command(name, search_path=self._machine.search_path, outside=None)
-        shown = (*self._survey().visible, *toolchain.roots, workspace)
+        links = [Path(link) for _, link in toolchain.links]
+        shown = (*self._survey().visible, *toolchain.roots, *links, workspace)
         if any(root == found or root in found.parents for root in shown):
             return str(found)
         # NOTE: never let it fall through to a system program of the same name.
@@ -223,7 +236,7 @@ class Sandbox:
                 "the sandbox not even root may use another user's files",
                 hint="run Latch as the owner of the workspace, or give it to this user with chown",
             )
-        for secret in self._private():
+        for secret in (*self._credentials(), *self._secrets()):
             if real == secret or secret in real.parents:
                 if state in real.parents and secret in (state, *state.parents):
                     # NOTE: a worktree that we keep below our own state is masked around, not refused.
@@ -250,13 +263,30 @@ class Sandbox:
                 )
         return paths
 
-    def _private(self) -> tuple[Path, ...]:
+    def _credentials(self) -> tuple[Path, ...]:
         machine = self._machine
-        known = (machine.latch_directory, machine.latchkey_directory, *self._settings.private_directories)
+        known = (machine.latch_directory, machine.latchkey_directory, *self._settings.credential_directories)
         return tuple(dict.fromkeys(Path(os.path.realpath(path)) for path in known))
 
     def _hidden(self) -> tuple[Path, ...]:
-        return tuple(dict.fromkeys((*self._private(), Path(os.path.realpath(self._state)))))
+        others = (self._state, *self._settings.private_directories)
+        return tuple(dict.fromkeys((*self._credentials(), *[Path(os.path.realpath(path)) for path in others])))
+
+    def _secrets(self) -> tuple[Path, ...]:
+        """Return the real directories of the home's credentials, for where a bind would show them."""
+        home = self._survey().home
+        found = []
+        for pattern in SECRET_ENTRIES:
+            for place in home.glob(pattern) if "*" in pattern else [home / pattern]:
+                real = Path(os.path.realpath(place))
+                directory = real if real.is_dir() else real.parent
+                if os.path.lexists(place) and not self._is_common(directory):
+                    found.append(directory)
+        return tuple(dict.fromkeys(found))
+
+    def _is_common(self, directory: Path) -> bool:
+        """Say whether *directory* is or holds the home, which is not shown, or a tree that everybody can read."""
+        return any(directory in (tree, *tree.parents) for tree in (self._survey().home, *self._survey().visible))
 
     def _survey(self) -> SystemLayout:
         if self._layout is None:
@@ -304,6 +334,8 @@ class Sandbox:
         except TimeoutError as error:
             scope.check()
             raise unavailable("hang", wanted=wanted) from error
+        except OSError as error:
+            raise unavailable("unknown", wanted=wanted, detail=str(error.strerror)) from error
         return found
 
     def _probe_inside(self, bubblewrap: Bubblewrap, scope: Scope, *, wanted: str, network: bool) -> None:
@@ -344,7 +376,9 @@ class Sandbox:
         features must be those of :meth:`ready`. Raises :class:`SandboxUnavailable`,
         :class:`CommandUnusable`, :class:`StoreError` and what *scope* raises; nothing is left running.
         """
-        bubblewrap = self.ready(scope, wanted=prepared.wanted, network=prepared.plan.network)
+        bubblewrap = self.ready(
+            scope, wanted=prepared.wanted, workspace=Path(prepared.workspace), network=prepared.plan.network
+        )
         return self._start(bubblewrap, prepared, scope, stdin=stdin)
 
     def explain(self, child: Child, prepared: Prepared) -> LatchError | None:

@@ -20,6 +20,8 @@ from ..errors import Cancelled, DeadlineMissed, seconds_text
 
 __all__ = ["CancelToken", "Scope"]
 
+# poll(2) takes a C int; a wait for longer than these 24 days ends early with nothing ready.
+_LONGEST_POLL_MS = 2**31 - 1
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLNVAL
 _WRITABLE = select.POLLOUT | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
@@ -28,7 +30,7 @@ class CancelToken:
     """A flag, a reason, and a pipe whose byte is never read: every waiter wakes, now and later."""
 
     def __init__(self) -> None:
-        self._reason: str | None = None
+        self._reasons: list[str] = []
         self._read_end = -1
         self._write_end = -1
         self._creating = threading.Lock()
@@ -36,12 +38,13 @@ class CancelToken:
     @property
     def reason(self) -> str | None:
         """Why it was cancelled, or None."""
-        return self._reason
+        return self._reasons[0] if self._reasons else None
 
     def cancel(self, reason: str) -> None:
         """Cancel; idempotent, the first reason stays. Safe in a signal handler and from any thread."""
-        if self._reason is None:
-            self._reason = reason
+        # NOTE: append is one step, so the first stays first when a handler or thread comes in between.
+        if not self._reasons:
+            self._reasons.append(reason)
         if self._write_end >= 0:
             self._wake()
 
@@ -52,10 +55,11 @@ class CancelToken:
                 if self._read_end < 0:
                     read_end, write_end = os.pipe()
                     os.set_blocking(write_end, False)
-                    weakref.finalize(self, _close_both, read_end, write_end)
+                    # NOTE: not at exit, when others may still wait on it; the system closes it then.
+                    weakref.finalize(self, _close_both, read_end, write_end).atexit = False
                     self._read_end, self._write_end = read_end, write_end
             # NOTE: cancel() may have run before the pipe existed.
-            if self._reason is not None:
+            if self._reasons:
                 self._wake()
         return self._read_end
 
@@ -232,7 +236,7 @@ class Scope:
             left = max(0.0, self.deadline - self._clock())
             at_most = left if at_most is None else min(left, at_most)
         # NOTE: rounded up, or a wait would spin through the last millisecond.
-        return None if at_most is None else at_most * 1000 + 0.999
+        return None if at_most is None else min(at_most * 1000 + 0.999, _LONGEST_POLL_MS)
 
     def _missed(self) -> DeadlineMissed:
         length = seconds_text(self.seconds or 0.0)

@@ -59,7 +59,7 @@ class _Job:
     def __init__(self, request: SpawnRequest) -> None:
         self.request = request
         self.process: subprocess.Popen[bytes] | None = None
-        self.error: OSError | None = None
+        self.error: OSError | ValueError | None = None
         self._abandoned = False
         self._lock = threading.Lock()
         self.done, self._signal = os.pipe()
@@ -69,7 +69,7 @@ class _Job:
         with self._lock:
             return not self._abandoned
 
-    def finish(self, process: subprocess.Popen[bytes] | None, error: OSError | None) -> bool:
+    def finish(self, process: subprocess.Popen[bytes] | None, error: OSError | ValueError | None) -> bool:
         """Hand over the answer; False when nobody waits for it any more."""
         with self._lock:
             self.process, self.error = process, error
@@ -122,7 +122,8 @@ def spawn(request: SpawnRequest, scope: Scope) -> subprocess.Popen[bytes]:
 
     Takes over the descriptors of *request*, whatever happens.
     Raises :class:`OSError` when it cannot be executed, :class:`UsageError` when this process ignores
-    SIGCHLD, and what *scope* raises; then nothing was left running.
+    SIGCHLD or a word cannot be passed to any program, and what *scope* raises; then nothing was left
+    running.
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         request.close()
@@ -130,9 +131,14 @@ def spawn(request: SpawnRequest, scope: Scope) -> subprocess.Popen[bytes]:
             "this process ignores SIGCHLD, so the end of a child could not be seen",
             hint="set its disposition to SIG_DFL before starting anything",
         )
-    job = _Job(request)
     try:
-        _only().submit(job)
+        spawner, job = _only(), _Job(request)
+    except BaseException:
+        # NOTE: no thread or no descriptor left: nobody else will close them.
+        request.close()
+        raise
+    try:
+        spawner.submit(job)
         scope.wait([job.done])
     except BaseException:
         process = job.abandon()
@@ -141,6 +147,8 @@ def spawn(request: SpawnRequest, scope: Scope) -> subprocess.Popen[bytes]:
         raise
     finally:
         os.close(job.done)
+    if isinstance(job.error, ValueError):
+        raise UsageError(f"no program can be started with these words: {job.error}") from job.error
     if job.error is not None:
         raise job.error
     assert job.process is not None
@@ -158,6 +166,8 @@ def _only() -> _Spawner:
 
 def _start(job: _Job) -> None:
     request, process, failure = job.request, None, None
+    # NOTE: this thread is the only one there will be, so nothing a request holds may end it: a NUL or a lone
+    # surrogate in a word is a ValueError.
     try:
         if job.is_wanted():
             process = subprocess.Popen(
@@ -170,7 +180,7 @@ def _start(job: _Job) -> None:
                 pass_fds=request.descriptors,
                 start_new_session=True,
             )
-    except OSError as error:
+    except (OSError, ValueError) as error:
         failure = error
     finally:
         request.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Callable, Iterator, Sequence
 
 from ..errors import Cancelled, LatchError
 from ..extensions.host import ExtensionHost
@@ -16,6 +17,7 @@ from ..system.sandbox import Sandbox
 from ..system.scope import CancelToken, Scope
 
 __all__ = ["check_extensions", "close_extensions", "open_extensions", "sandbox_for"]
+
 
 def sandbox_for(settings: Settings, *, machine: Machine | None = None, limits: Limits = DEFAULT) -> Sandbox:
     """Return the sandbox that all peers of *settings* share."""
@@ -44,11 +46,10 @@ def open_extensions(
         elif start.host is not None and on_ready is not None:
             on_ready(start.host)
 
-    _run_side_by_side(starts, on_end)
-    failures = [start.failure for start in starts if start.failure is not None]
-    if failures:
-        _kill_all(starts)
-        raise _first(failures)
+    with _killing_on_failure(starts):
+        failures = [start.failure for start in _run_side_by_side(starts, on_end, stop) if start.failure is not None]
+        if failures:
+            raise _first(failures)
     return [start.host for start in starts if start.host is not None]
 
 
@@ -66,20 +67,22 @@ def check_extensions(
     *on_end* is called with each entry and the seconds its start took. Raises :class:`Cancelled` once
     nothing is left.
     """
-    starts = [_Start(entry, workspace, sandbox, scope, trace) for entry in entries]
+    stop = CancelToken()
+    starts = [_Start(entry, workspace, sandbox, scope.also(stop), trace) for entry in entries]
 
     def ended(start: _Start) -> None:
         if on_end is not None:
             on_end(start.entry, start.seconds)
 
-    _run_side_by_side(starts, ended)
+    with _killing_on_failure(starts):
+        failures = [start.failure for start in _run_side_by_side(starts, ended, stop)]
+        grave = [failure for failure in failures if failure is not None and not isinstance(failure, LatchError)]
+        if grave:
+            raise _first(grave)
     outcomes: list[ExtensionHost | LatchError] = []
     for start in starts:
-        if isinstance(start.failure, Cancelled):
-            _kill_all(starts)
-            raise start.failure
-        outcome = start.host or start.failure
-        assert outcome is not None
+        outcome = start.failure or start.host
+        assert isinstance(outcome, (ExtensionHost, LatchError))
         outcomes.append(outcome)
     return outcomes
 
@@ -108,7 +111,7 @@ class _Start:
     ) -> None:
         self.entry = entry
         self.host: ExtensionHost | None = None
-        self.failure: LatchError | Cancelled | None = None
+        self.failure: BaseException | None = None
         self.seconds = 0.0
         self._workspace = workspace
         self._sandbox = sandbox
@@ -120,46 +123,73 @@ class _Start:
         began = self._scope.now()
         try:
             self.host = ExtensionHost.open(
-                self.entry, workspace=self._workspace, scope=self._scope, sandbox=self._sandbox, trace=self._trace
+                self.entry,
+                workspace=self._workspace,
+                scope=self._scope,
+                sandbox=self._sandbox,
+                limits=self._sandbox.limits,
+                trace=self._trace,
             )
-        except (LatchError, Cancelled) as error:
+        except BaseException as error:  # it is raised again by the thread that asked for the start
             self.failure = error
         self.seconds = self._scope.now() - began
 
 
-def _run_side_by_side(starts: Sequence[_Start], on_end: Callable[[_Start], None]) -> None:
-    """Run every start in its thread until all have ended; *on_end* gets each, one at a time."""
+def _run_side_by_side(
+    starts: Sequence[_Start], on_end: Callable[[_Start], None], stop: CancelToken
+) -> list[_Start]:
+    """Run every start in its thread until all have ended; return them in the order in which they did.
+
+    *on_end* gets each, one at a time; what it raises cancels the others and is raised once all have ended.
+    """
+    if not starts:
+        return []
+    order: list[_Start] = []
+    faults: list[BaseException] = []
     lock = threading.Lock()
     read_end, write_end = os.pipe()
 
     def work(start: _Start) -> None:
-        try:
-            start.run()
-            with lock:
+        start.run()
+        with lock:
+            order.append(start)
+            try:
                 on_end(start)
-        finally:
-            os.write(write_end, b"e")
+            except BaseException as error:
+                faults.append(error)
+                stop.cancel("a start could not be reported")
+            if len(order) == len(starts):
+                os.close(write_end)
 
+    for start in starts:
+        threading.Thread(target=work, args=(start,), name=__name__, daemon=True).start()
+    # NOTE: no deadline and no tokens of ours: each start ends by its own, its kill included.
+    patient = Scope.root()
     try:
-        for start in starts:
-            threading.Thread(target=work, args=(start,), name=__name__, daemon=True).start()
-        # NOTE: no deadline and no tokens of ours: each start ends by its own, its kill included.
-        patient, ended = Scope.root(), 0
-        while ended < len(starts):
-            patient.wait([read_end])
-            ended += len(os.read(read_end, len(starts)))
+        patient.wait([read_end])
+    except BaseException:
+        stop.cancel("the start was interrupted")
+        patient.wait([read_end])
+        raise
     finally:
         os.close(read_end)
-        os.close(write_end)
+    if faults:
+        raise faults[0]
+    return order
 
 
-def _kill_all(starts: Sequence[_Start]) -> None:
-    for start in starts:
-        if start.host is not None:
-            start.host.kill()
+@contextmanager
+def _killing_on_failure(starts: Sequence[_Start]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for start in starts:
+            if start.host is not None:
+                start.host.kill()
+        raise
 
 
-def _first(failures: Sequence[LatchError | Cancelled]) -> LatchError | Cancelled:
-    """The failure that is not an echo: a start that was stopped because another failed says nothing."""
-    errors = [failure for failure in failures if isinstance(failure, LatchError)]
+def _first(failures: Sequence[BaseException]) -> BaseException:
+    """The first that is not an echo: a start that was stopped because another failed says nothing."""
+    errors = [failure for failure in failures if not isinstance(failure, Cancelled)]
     return errors[0] if errors else failures[0]

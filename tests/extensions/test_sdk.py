@@ -49,6 +49,10 @@ def noise(arguments):
     return [sys.stdin.read(), subprocess.run(["cat"], stdout=subprocess.PIPE).stdout.decode()]
 
 @ext.tool()
+def say(arguments):
+    print(arguments["text"], end="")
+
+@ext.tool()
 def fail(arguments):
     raise ValueError("a reason with half a pair: \\ud800")
 
@@ -336,9 +340,23 @@ def test_what_is_printed_never_reaches_the_protocol_and_functions_read_none_of_i
 
 
 def test_what_a_function_printed_is_on_stderr_before_the_next_request_is_answered(peer: RawPeer) -> None:
-    peer.tool("noise", {})
+    peer.tool("say", {"text": "half a line"})
     peer.tool("echo", {})
-    assert "from print\n" in peer.stderr()
+    assert peer.stderr() == "printed before run\nhalf a line"
+
+
+def test_both_pipes_are_closed_when_run_returns(script: Path) -> None:
+    lingering = script.with_name("lingering.py")
+    text = "import time\nfrom sdk import Extension\nExtension().run()\ntime.sleep(60)\n"
+    lingering.write_text(text, encoding="utf-8")
+    with RawPeer([sys.executable, str(lingering)]) as peer:
+        peer.start()
+        peer.notify("exit", {})
+        with pytest.raises(PeerEnded):
+            peer.read()
+        with pytest.raises(BrokenPipeError):
+            peer.notify("exit", {})
+        assert peer.process.poll() is None
 
 
 def test_a_refused_registration_is_named_on_stderr(fresh: RawPeer) -> None:

@@ -27,6 +27,9 @@ CATCH_ALL = (
 CATCH_WIRE = (
     "latch/cli/commands/call.py",
     "latch/extensions/host.py",
+    # What bubblewrap says is no peer's message; a fault met while idle is kept for the next exchange.
+    "latch/system/bubblewrap.py",
+    "latch/system/child.py",
     "latch/mcp/stdio.py",
     "latch/mcp/streamable.py",
     "latch/gateway/proxy.py",
