@@ -131,7 +131,8 @@ class _Loading:
         top = self._check(document, _TOP_KEYS, place)
         state = self._take_state_directory(top)
         credentials = _credential_directories(self.file, self.machine)
-        private = tuple(dict.fromkeys((*credentials, *_kept(_both_names(state, self.file.parent), self.machine))))
+        others = _kept(_both_names(state, self.file.parent), self.machine)
+        private = tuple(dict.fromkeys((*credentials, *others)))
         self._take_lifecycle(top, place)
         self._take_sandbox(top, place, state, private, credentials)
         place = dataclasses.replace(place, private=private)
@@ -483,8 +484,8 @@ def _check_cwd(value: object, place: _Place) -> str:
 
 def _check_permission(value: object, place: _Place) -> str:
     text = _check_string(value, place)
-    kind, colon, name = text.partition(":")
-    if kind not in _HOOK_KINDS or not colon or not name.strip():
+    kind, _, name = text.partition(":")
+    if kind not in _HOOK_KINDS or not name.strip():
         raise _Fault(f"must be observe:NAME, transform:NAME or guard:NAME, found {_found(text)}")
     if name == "*" and kind not in _WILDCARD_KINDS:
         raise _Fault(f'"{text}": {kind} has no wildcard, name each structure')

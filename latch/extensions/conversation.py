@@ -330,15 +330,17 @@ class ExtensionConversation:
             self._say(jsonrpc.encode_failure(message.id, code, text))
 
 
-_ACTS: MappingProxyType[Act, Callable[[ExtensionConversation, Message, State], list[Event]]] = MappingProxyType(
-    {
-        Act.TAKE: ExtensionConversation._take,
-        Act.REGISTER: ExtensionConversation._register,
-        Act.FREEZE: ExtensionConversation._freeze,
-        Act.REFUSE: ExtensionConversation._refuse,
-        Act.LATE: ExtensionConversation._late,
-        Act.IGNORE: ExtensionConversation._ignore,
-    }
+_ACTS: MappingProxyType[Act, Callable[[ExtensionConversation, Message, State], list[Event]]] = (
+    MappingProxyType(
+        {
+            Act.TAKE: ExtensionConversation._take,
+            Act.REGISTER: ExtensionConversation._register,
+            Act.FREEZE: ExtensionConversation._freeze,
+            Act.REFUSE: ExtensionConversation._refuse,
+            Act.LATE: ExtensionConversation._late,
+            Act.IGNORE: ExtensionConversation._ignore,
+        }
+    )
 )
 
 
@@ -353,6 +355,5 @@ def _check_version(result: Json) -> None:
 
 def _breach(kind: Kind, message: Message) -> str:
     if isinstance(message, (Request, Notification)):
-        shown = message.method if len(message.method) <= 64 else message.method[:64] + "..."
-        return f'"{shown}" came before the handshake was complete'
+        return f'"{message.method}" came before the handshake was complete'
     return f"{kind.value} came"

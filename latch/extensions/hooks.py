@@ -117,7 +117,7 @@ def _check_message(index: int, before: Json, after: Json) -> None:
     if isinstance(before.get("content"), str):
         if not isinstance(after.get("content"), str):
             raise WireError(f"messages[{index}]: content is not a string")
-    elif not _equal(before.get("content"), after.get("content")):
+    elif not _equal(_only(before, "content"), _only(after, "content")):
         raise WireError(f"messages[{index}]: only text content may change")
 
 
@@ -158,6 +158,10 @@ def _same_members(before: dict[str, Json], after: dict[str, Json], *, except_for
             raise WireError(f"{name} is missing")
         if name not in before or not _equal(before[name], after[name]):
             raise WireError(f"{name} may not change")
+
+
+def _only(value: dict[str, Json], name: str) -> dict[str, Json]:
+    return {name: value[name]} if name in value else {}
 
 
 def _equal(first: Json, second: Json) -> bool:

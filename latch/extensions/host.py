@@ -20,9 +20,12 @@ from typing import Callable, Iterator, Mapping, TypeVar
 from .. import __version__
 from ..errors import (
     Cancelled,
+    CommandUnusable,
     ConcurrentUse,
     ConfigError,
     ConfigProblem,
+    ContainmentError,
+    Denied,
     LatchError,
     PeerError,
     PeerGone,
@@ -104,20 +107,28 @@ class ExtensionHost:
         peer, lifecycle = _peer(settings), settings.lifecycle
         environment = _environment(settings, sandbox.machine.environment)
         bubblewrap = sandbox.ready(
-            scope.within(None, peer=peer, stage="spawn"), wanted=peer, workspace=Path(workspace), network=settings.network
-        )
-        prepared = sandbox.prepare_peer(
-            peer,
-            settings.command,
-            settings.args,
+            scope.within(None, peer=peer, stage="spawn"),
+            wanted=peer,
             workspace=Path(workspace),
-            environment=environment,
-            ro_paths=settings.ro_paths,
-            rw_paths=settings.rw_paths,
             network=settings.network,
-            in_workspace=settings.cwd == "workspace",
-            features=bubblewrap.features,
         )
+        try:
+            prepared = sandbox.prepare_peer(
+                peer,
+                settings.command,
+                settings.args,
+                workspace=Path(workspace),
+                environment=environment,
+                ro_paths=settings.ro_paths,
+                rw_paths=settings.rw_paths,
+                network=settings.network,
+                in_workspace=settings.cwd == "workspace",
+                features=bubblewrap.features,
+            )
+        except (CommandUnusable, ContainmentError, Denied) as error:
+            # NOTE: faults of this entry, found before anything runs that could be asked for its name.
+            error.peer = error.peer or peer
+            raise
         conversation = ExtensionConversation(limits, allow=settings.allow, trace=trace)
         began = scope.now()
         within = scope.within(lifecycle.spawn_seconds, peer=peer, stage="spawn", missing="started process")
@@ -251,7 +262,9 @@ class ExtensionHost:
     def context(self, name: str, scope: Scope) -> Json:
         """Return what the context source *name* says; raises as :meth:`call_tool` does."""
         if name not in {source.name for source in self.registrations.context_sources}:
-            raise UsageError(f'{self._peer} has no context source "{name}"', hint=self._offer("context_sources"))
+            raise UsageError(
+                f'{self._peer} has no context source "{name}"', hint=self._offer("context_sources")
+            )
         return self._request("context_source.get", {"name": name}, scope)
 
     def observe(self, event: str, payload: Json, scope: Scope) -> None:
@@ -343,7 +356,8 @@ class ExtensionHost:
             self._conversation.cancel()
             self._converse((Answered, Refused), grace)
         except (LatchError, WireError):
-            self._end(UsageError(f"{self._peer} was killed, because it did not answer $/cancelRequest"), scope)
+            over = UsageError(f"{self._peer} was killed, because it did not answer $/cancelRequest")
+            self._end(over, scope)
             cancelled.after("it did not answer $/cancelRequest and was killed")
 
     def _reach(self, state: State, scope: Scope, *, seconds: float, missing: str) -> None:
@@ -436,7 +450,9 @@ class ExtensionHost:
     def _refusal(self, refused: Refused, scope: Scope) -> PeerRefused:
         text = encode_json(refused.error).decode("utf-8")
         message = refused.error.get("message") if isinstance(refused.error, dict) else None
-        shown = _quoted(message if isinstance(message, str) else text, self._limits.extension.max_quoted_chars)
+        shown = _quoted(
+            message if isinstance(message, str) else text, self._limits.extension.max_quoted_chars
+        )
         return PeerRefused(
             f"answered with an error: {shown}", data=refused.error, peer=scope.peer, stage=scope.stage
         )

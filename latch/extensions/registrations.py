@@ -155,7 +155,7 @@ class RegistrationsBuilder:
             raise WireError(f'{method}: name "{name}" is registered twice')
         schema = params.get("inputSchema", {"type": "object"})
         if not isinstance(schema, dict):
-            raise WireError(f"{method}: inputSchema of \"{name}\" is {_kind(schema)}, not an object")
+            raise WireError(f'{method}: inputSchema of "{name}" is {_kind(schema)}, not an object')
         if schema.get("type", "object") != "object":
             raise WireError(f'{method}: inputSchema of "{name}" must have type "object"')
         self._tools[name] = ToolDeclaration(name, _description(method, params), MappingProxyType(schema))
@@ -188,7 +188,9 @@ class RegistrationsBuilder:
         name = _text(method, params, "name")
         size = len(name.encode("utf-8", "surrogatepass"))
         if not 1 <= size <= self._limits.max_name_bytes:
-            raise WireError(f"{method}: name has {size} bytes, allowed are 1 to {self._limits.max_name_bytes}")
+            raise WireError(
+                f"{method}: name has {size} bytes, allowed are 1 to {self._limits.max_name_bytes}"
+            )
         return name
 
 
@@ -204,7 +206,9 @@ METHODS = MappingProxyType(
 )
 
 
-def catalogue_name(extension: str, name: str, *, taken: Iterable[str] = (), built_in: Iterable[str] = ()) -> str:
+def catalogue_name(
+    extension: str, name: str, *, taken: Iterable[str] = (), built_in: Iterable[str] = ()
+) -> str:
     """Return the name under which a model sees tool *name* of *extension*.
 
     It is *name* itself when that is 1 to 64 of ``A-Za-z0-9_-``, not in *taken*, does not begin with a
@@ -263,5 +267,12 @@ def _description(method: str, params: dict[str, Json]) -> str:
 def _kind(value: Json) -> str:
     if value is None:
         return "null"
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array", dict: "an object"}
+    names = {
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        str: "a string",
+        list: "an array",
+        dict: "an object",
+    }
     return names[type(value)]

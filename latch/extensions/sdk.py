@@ -265,10 +265,7 @@ class Extension:
         poll.register(self._input, select.POLLIN)
         if not poll.poll(None if seconds is None else seconds * 1000):
             return
-        try:
-            chunk = os.read(self._input, _READ_BYTES)
-        except BlockingIOError:
-            return
+        chunk = os.read(self._input, _READ_BYTES)
         try:
             for message in self._frames.feed(chunk):
                 if message.get("method") == "$/cancelRequest" and "id" not in message:

@@ -222,7 +222,7 @@ class Child:
             self.release()
 
     def hold(self) -> None:
-        """Make the calling thread this child's driver: :meth:`pump`, :meth:`flush`, :meth:`wait_exit` need it.
+        """Make the calling thread this child's driver, which an exchange and its waits need.
 
         Raises :class:`ConcurrentUse` while another thread holds it, and the fault an idle pass met.
         """
@@ -280,8 +280,7 @@ class Child:
     def gone(self, scope: Scope, *, before: str = "it answered") -> PeerGone:
         """Return the error that says how the child ended, and *before* what; for one seen to have ended."""
         self._drain_stderr(scope)
-        if self._pipes.status >= 0:
-            self._read_status()
+        self._read_status()
         status = parse_exit_code(bytes(self._reports.status))
         how = "ended" if status is None else str(ChildExit(status, executed=True, killed=False))
         return PeerGone(
@@ -330,8 +329,7 @@ class Child:
                 self._take_idle(chunk)
                 left -= len(chunk)
             self._send()
-            if self._pipes.status >= 0:
-                self._read_status()
+            self._read_status()
         except (LatchError, WireError, OSError) as error:
             self.fault = error
         finally:
@@ -350,8 +348,7 @@ class Child:
         with self._ending():
             if self._exit is not None:
                 return self._exit
-            if self._pipes.status >= 0:
-                self._read_status()
+            self._read_status()
             ended_by_itself = self._reports.ended
             self._kill_init()
             # NOTE: only a monitor whose sandbox was killed just now is about to end by itself.
@@ -364,8 +361,7 @@ class Child:
             proven = self._wait_monitor(scope) and self._wait_init(scope)
             self.is_proven_dead = proven
             self._drain_stderr(scope)
-            if self._pipes.status >= 0:
-                self._read_status()
+            self._read_status()
             self._exit = self._read_exit(ended_by_itself=ended_by_itself)
             self._drop_outbox()
             self._pipes.close()
@@ -481,17 +477,18 @@ class Child:
             self.on_stderr(chunk)
         return len(chunk)
 
-    def _read_status(self) -> bool:
-        chunk = self._read("status")
-        self._reports.status += chunk
-        if self._pipes.status < 0:
-            self._reports.ended = True
-        return self._reports.ended
+    def _read_status(self) -> None:
+        while self._pipes.status >= 0 and (chunk := self._read("status")):
+            self._reports.status += chunk
+        self._reports.ended = self._pipes.status < 0
 
     def _drain_stdout(self, on_output: Callable[[bytes], bool], scope: Scope) -> bool:
         # NOTE: a process that outlives its monitor may write for ever.
         patience, done = scope.shielded(self._limits.drain_seconds), False
-        while not done and self._pipes.stdout >= 0 and patience.remaining() and (chunk := self._read("stdout")):
+        while not done and self._pipes.stdout >= 0 and patience.remaining():
+            chunk = self._read("stdout")
+            if not chunk:
+                break
             done = on_output(chunk)
         return done
 

@@ -129,5 +129,10 @@ def _watch(
     child: Child, scope: Scope, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
 ) -> None:
     child.on_idle, child.on_stderr = on_stdout, on_stderr
-    with child.driving():
-        child.wait_exit(scope)
+    try:
+        with child.driving():
+            child.wait_exit(scope)
+    except BaseException:
+        # NOTE: the end reads stderr once more, and a reader that raised would raise there as well.
+        child.on_stderr = None
+        raise

@@ -36,7 +36,8 @@ __all__ = [
     "replace_file",
 ]
 
-_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+# PyPy's os has no O_PATH; the number is that of every architecture PyPy runs on.
+_DIRECTORY = getattr(os, "O_PATH", 0o10000000) | os.O_DIRECTORY | os.O_CLOEXEC
 # NONBLOCK: opening a FIFO nobody writes to would wait; NOCTTY: a terminal must not become ours.
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = (
@@ -220,7 +221,7 @@ def _shown(root: Path, relative: str) -> str:
 
 
 def _text(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+    return str(error.strerror).lower()
 
 
 def _kind(found: os.stat_result) -> str:

@@ -26,7 +26,16 @@ from .machine import DEFAULT_PATH, Machine
 from .toolchain import Toolchain
 from .workspace import WorkspaceView
 
-__all__ = ["PEER_DIRECTORY", "Operation", "PlanRequest", "SandboxPlan", "SystemLayout", "make_plan", "survey"]
+__all__ = [
+    "PEER_DIRECTORY",
+    "Operation",
+    "PlanRequest",
+    "SandboxPlan",
+    "SystemLayout",
+    "check_workspace",
+    "make_plan",
+    "survey",
+]
 
 PEER_DIRECTORY = "/run/peer"
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -176,7 +185,7 @@ def make_plan(request: PlanRequest, layout: SystemLayout, machine: Machine, feat
     Pure. Raises :class:`UsageError` for a workspace whose bind would undo the masks.
     """
     if request.workspace is not None:
-        _check_workspace(request.workspace, layout.home)
+        check_workspace(request.workspace, layout.home)
     missing: list[str] = []
     masks = _masks(request, layout)
     operations = [
@@ -202,7 +211,8 @@ def make_plan(request: PlanRequest, layout: SystemLayout, machine: Machine, feat
     )
 
 
-def _check_workspace(workspace: Path, home: Path) -> None:
+def check_workspace(workspace: Path, home: Path) -> None:
+    """Raise :class:`UsageError` for a *workspace* whose bind would show the *home* (both real paths) or everything."""
     if workspace == Path("/"):
         raise UsageError(
             'workspace "/": it would show the whole machine', hint="choose the directory of one project with -C"

@@ -28,7 +28,7 @@ from .child import Child, Pipes
 from .files import ensure_directory
 from .ledger import TOKEN_VARIABLE, Ledger, sweep
 from .machine import Machine
-from .plan import Operation, PlanRequest, SandboxPlan, SystemLayout, make_plan, survey
+from .plan import Operation, PlanRequest, SandboxPlan, SystemLayout, check_workspace, make_plan, survey
 from .processes import identify, own_processes
 from .scope import Scope
 from .toolchain import (
@@ -88,6 +88,7 @@ class Sandbox:
         self._state = settings.state_directory or self._machine.state_directory
         self._ledger = Ledger(self._state)
         self._layout: SystemLayout | None = None
+        self._bounded: bool | None = None
 
     @property
     def machine(self) -> Machine:
@@ -198,6 +199,8 @@ class Sandbox:
             resources=self._settings.resources,
         )
         plan = make_plan(request, self._survey(), machine, features)
+        if not self._bounds_processes():
+            plan = replace(plan, missing=(*plan.missing, "no process limit (root)"))
         return Prepared(
             plan=plan,
             workspace=str(request.workspace),
@@ -227,6 +230,7 @@ class Sandbox:
             raise UsageError(f'workspace "{workspace}": {error.strerror}', hint="choose one with -C") from error
         if not os.path.isdir(real):
             raise UsageError(f'workspace "{workspace}" is not a directory', hint="choose one with -C")
+        check_workspace(real, self._survey().home)
         state = Path(os.path.realpath(self._state))
         if real == state:
             raise UsageError(f'workspace "{workspace}" is the state directory', hint="choose another with -C")
@@ -285,8 +289,11 @@ class Sandbox:
         return tuple(dict.fromkeys(found))
 
     def _is_common(self, directory: Path) -> bool:
-        """Say whether *directory* is or holds the home, which is not shown, or a tree that everybody can read."""
-        return any(directory in (tree, *tree.parents) for tree in (self._survey().home, *self._survey().visible))
+        """Say whether *directory* holds the home, which is not shown, or has to do with a tree that all can read."""
+        home, trees = self._survey().home, self._survey().visible
+        return directory in (home, *home.parents) or any(
+            directory in (tree, *tree.parents) or tree in directory.parents for tree in trees
+        )
 
     def _survey(self) -> SystemLayout:
         if self._layout is None:
@@ -463,6 +470,16 @@ class Sandbox:
         if tuple(int(number) for number in numbers[:2] if number.isdigit()) >= _NPROC_PER_NAMESPACE:
             return 0
         return sum(_tasks_of(pid) for pid in own_processes(self._machine.uid))
+
+    def _bounds_processes(self) -> bool:
+        """Say whether the number of processes can be bounded, which for root takes a control group."""
+        if self._bounded is None:
+            name = f"latch-plan-{os.getpid()}-{threading.get_ident()}"
+            group = None if self._machine.uid != 0 else cgroup.make_pids_group(name, 1)
+            if group is not None:
+                cgroup.remove_pids_group(group)
+            self._bounded = group is not None or self._machine.uid != 0
+        return self._bounded
 
     def _make_group(self, token: str, plan: SandboxPlan) -> Path | None:
         if self._machine.uid != 0:

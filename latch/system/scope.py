@@ -9,6 +9,7 @@ work was cancelled. Cleanup runs in :meth:`Scope.shielded`, which no token can c
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import threading
@@ -231,12 +232,12 @@ class Scope:
                 return True
         return False
 
-    def _milliseconds(self, at_most: float | None) -> float | None:
+    def _milliseconds(self, at_most: float | None) -> int | None:
         if self.deadline is not None:
             left = max(0.0, self.deadline - self._clock())
             at_most = left if at_most is None else min(left, at_most)
         # NOTE: rounded up, or a wait would spin through the last millisecond.
-        return None if at_most is None else min(at_most * 1000 + 0.999, _LONGEST_POLL_MS)
+        return None if at_most is None else math.ceil(min(at_most * 1000, _LONGEST_POLL_MS))
 
     def _missed(self) -> DeadlineMissed:
         length = seconds_text(self.seconds or 0.0)

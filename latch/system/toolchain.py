@@ -134,7 +134,7 @@ def resolve_command(command: str, *, search_path: str, outside: Path | None) -> 
         if not os.path.lexists(candidate) or os.path.isdir(candidate):
             continue
         if outside is not None and _lies_in_any(entry, _both(outside)):
-            unusable = unusable or _in_workspace(candidate)
+            unusable = _in_workspace(candidate)
             continue
         if os.path.isfile(candidate) and not os.access(candidate, os.X_OK):
             unusable = CommandUnusable(f'"{candidate}" is not an executable file', status=126)
@@ -162,7 +162,7 @@ def find_toolchain(
     search = _Search(home=home, workspace=workspace, visible=visible)
     search.run(program, search_path)
     for argument in args:
-        if argument.startswith("/") and "\0" not in argument and os.path.isfile(argument):
+        if argument.startswith("/") and os.path.isfile(argument):
             search.include(argument)
     return search.result(program, search_path, in_workspace=False)
 
@@ -298,7 +298,7 @@ class _Search:
     def interpreters(self, path: str, landing: _Landing, search_path: str) -> list[str]:
         """Return the programs that the ``#!`` line of *landing* names: the interpreter, and env's."""
         named = _parse_shebang(self.read_head(landing.place))
-        if named is None or not named[0].startswith("/"):
+        if named is None:
             return []
         interpreter, through_env = named
         if through_env is None:
@@ -392,7 +392,7 @@ class _Search:
             else:
                 self.roots.append(real)
             named = _parse_shebang(self.read_head(real))
-            if named is not None and named[0].startswith("/"):
+            if named is not None:
                 self.include_row(named[0])
                 self.include_bases_of(named[0])
 
@@ -406,8 +406,8 @@ class _Search:
         base = _parse_pyvenv(self.read_text(os.path.join(prefix, "pyvenv.cfg")))
         if base is None:
             return
-        landing = self.follow(base, trusted=trusted and not self.in_workspace(prefix))
-        if landing.exists and os.path.isdir(landing.place):
+        landing = self.follow(base, trusted=trusted)
+        if os.path.isdir(landing.place):
             # NOTE: judged as a program in it would be, so that the whole prefix is found.
             self.add_root(os.path.join(landing.place, "python3"), landing.trusted, whole=True)
             self.links += landing.links
@@ -460,7 +460,7 @@ class _Search:
 
     def is_broad(self, directory: str) -> bool:
         """Say whether *directory* holds so much that only single files of it are shown."""
-        if directory == "/" or os.path.dirname(directory) == "/" or directory in _BROAD:
+        if os.path.dirname(directory) == "/" or directory in _BROAD:
             return True
         if any(directory == os.path.join(home, name) for home in self.homes for name in _BROAD_IN_HOME):
             return True
@@ -527,16 +527,15 @@ class _Search:
             if self.in_workspace(entry) or self.in_workspace(landing.place):
                 if in_workspace and os.path.isdir(entry):
                     yield entry
-            elif landing.exists and os.path.isdir(landing.place):
-                if self.is_visible(landing.place) or self.holds(landing.place):
-                    self.links += landing.links
-                    yield entry
+            elif os.path.isdir(landing.place) and self.shows(landing.place):
+                self.links += landing.links
+                yield entry
         yield from dict.fromkeys(entry for entry in self.searched if entry not in known)
 
-    def holds(self, directory: str) -> bool:
-        """Say whether single files or links of *directory* are shown."""
+    def shows(self, directory: str) -> bool:
+        """Say whether *directory* is shown, or single files or links of it are."""
         single = [*self.roots, *(place for _, place in self.links)]
-        return any(os.path.dirname(place) == directory for place in single)
+        return self.is_visible(directory) or any(os.path.dirname(place) == directory for place in single)
 
 
 @dataclass(frozen=True)
@@ -583,11 +582,13 @@ def _names(directory: str) -> list[str]:
 
 
 def _parse_shebang(head: bytes) -> tuple[str, str | None] | None:
-    """Return (interpreter, program named after env or None) of a ``#!`` line, or None without one."""
+    """Return (absolute interpreter, program named after env or None) of a ``#!`` line, or None."""
     line = head.split(b"\n", 1)[0]
     if not line.startswith(b"#!") or b"\0" in line:
         return None
     interpreter, *rest = os.fsdecode(line[2:]).strip(" \t\r").split(None, 1) or [""]
+    if not interpreter.startswith("/"):
+        return None
     if interpreter not in _ENV_PROGRAMS or not rest:
         return interpreter, None
     words = rest[0].split()

@@ -47,7 +47,8 @@ def open_extensions(
             on_ready(start.host)
 
     with _killing_on_failure(starts):
-        failures = [start.failure for start in _run_side_by_side(starts, on_end, stop) if start.failure is not None]
+        ended = _run_side_by_side(starts, on_end, stop)
+        failures = [start.failure for start in ended if start.failure is not None]
         if failures:
             raise _first(failures)
     return [start.host for start in starts if start.host is not None]
@@ -70,13 +71,13 @@ def check_extensions(
     stop = CancelToken()
     starts = [_Start(entry, workspace, sandbox, scope.also(stop), trace) for entry in entries]
 
-    def ended(start: _Start) -> None:
+    def report(start: _Start) -> None:
         if on_end is not None:
             on_end(start.entry, start.seconds)
 
     with _killing_on_failure(starts):
-        failures = [start.failure for start in _run_side_by_side(starts, ended, stop)]
-        grave = [failure for failure in failures if failure is not None and not isinstance(failure, LatchError)]
+        failures = [start.failure for start in _run_side_by_side(starts, report, stop)]
+        grave = [failure for failure in failures if not isinstance(failure, (LatchError, type(None)))]
         if grave:
             raise _first(grave)
     outcomes: list[ExtensionHost | LatchError] = []

@@ -64,8 +64,10 @@ def test_without_a_file_there_are_defaults_and_nothing_is_made(machine: Machine)
     assert settings.lifecycle == LifecycleLimits()
     assert settings.sandbox.resources == ResourceLimits()
     assert settings.sandbox.bwrap is None
+    assert settings.sandbox.config_file is None
     assert settings.sandbox.state_directory == machine.home / ".latch" / "state"
     assert set(settings.origins.values()) == {"default"}
+    assert {"state_dir", "sandbox.bwrap", "extension_lifecycle.exit_seconds"} <= set(settings.origins)
     assert listing(machine.home) == before
 
 
@@ -108,6 +110,8 @@ def test_every_key_is_taken_over(machine: Machine) -> None:
             machine.latchkey_directory,
             machine.latch_directory / "state-of-mine",
         ),
+        credential_directories=(machine.latch_directory, machine.latchkey_directory),
+        config_file=file,
     )
     assert settings == Settings(
         file=file,
@@ -140,6 +144,7 @@ def test_every_key_is_taken_over(machine: Machine) -> None:
         for key in ("initialize", "request", "shutdown", "exit")
     } - {"extensions.lint.lifecycle.exit_seconds"}
     assert set(settings.origins.values()) == {"default", str(file)}
+    assert settings.origins["sandbox.max_core_bytes"] == str(file)
 
 
 def test_an_entry_has_the_defaults_of_its_page(machine: Machine) -> None:
@@ -216,9 +221,10 @@ def test_t11_the_targets_of_linked_secrets_are_private(machine: Machine, tmp_pat
         target = tmp_path / f"vault{number}" / "file"
         target.touch(mode=0o600)
         link.symlink_to(target)
-    private = Settings.load(machine=machine).sandbox.private_directories
-    vaults = [place.name for place in private if "vault" in place.name]
-    assert vaults == [f"vault{number}" for number in range(5)]
+    sandbox = Settings.load(machine=machine).sandbox
+    for places in (sandbox.private_directories, sandbox.credential_directories):
+        vaults = [place.name for place in places if "vault" in place.name]
+        assert vaults == [f"vault{number}" for number in range(5)]
 
 
 def test_t11_directories_are_private_by_both_their_names(tmp_path: Path) -> None:
@@ -443,6 +449,18 @@ def test_secrets_that_are_open_to_others_are_refused_with_the_cure(machine: Mach
         Settings.load(machine=machine)
     assert str(caught.value) == f"{secrets}: has mode 0644, must be closed to others"
     assert caught.value.hint == f"chmod 600 {secrets}"
+
+
+def test_all_wrong_modes_are_said_and_the_first_is_cured(machine: Machine) -> None:
+    machine.latch_directory.chmod(0o755)
+    secrets = write(machine, "", name="secrets.toml", mode=0o644)
+    file = write(machine, "", mode=0o666)
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(machine=machine)
+    assert [problem.file for problem in caught.value.problems] == list(
+        map(str, (machine.latch_directory, secrets, file))
+    )
+    assert caught.value.hint == f"chmod 700 {machine.latch_directory}"
 
 
 def test_wrong_modes_and_wrong_values_are_said_together(machine: Machine) -> None:

@@ -11,7 +11,13 @@ import pytest
 from tests.support.raw_peer import CHECKOUT, RawPeer
 
 EXAMPLES = CHECKOUT / "fixtures" / "extensions"
-REQUEST = {"system": "Be \"kind\".", "messages": [{"role": "user", "content": "hi"}], "tools": []}
+MESSAGES = [
+    {"role": "user", "content": 'say "hi"'},
+    {"content": [{"type": "image", "content": "x"}], "role": "user"},
+    {"role": "assistant", "tool_calls": [{"id": "c", "arguments": {"content": "as it is"}}]},
+    {"role": "tool", "content": "", "tool_call_id": "c"},
+]
+REQUEST = {"system": "Be \"kind\".", "messages": MESSAGES, "tools": [{"name": "t", "input_schema": {}}]}
 
 
 @pytest.fixture(params=["bash", "node"])
@@ -84,11 +90,23 @@ def test_its_guard_judges_by_name(language: str, name: str, decision: str) -> No
     assert answer["decision"] == decision
 
 
-def test_its_transform_changes_one_member(language: str) -> None:
+def test_its_transform_changes_the_text_of_messages_alone(language: str) -> None:
     with start(language) as peer:
         peer.start()
         value = peer.result("hook.transform", {"structure": "model_request", "value": REQUEST})
-    assert value == {**REQUEST, "system": f"[{language}] {REQUEST['system']}"}
+    texts = {0: 'say "hi"', 3: ""}
+    changed = [
+        {**message, "content": f"[{language}] {texts[number]}"} if number in texts else message
+        for number, message in enumerate(MESSAGES)
+    ]
+    assert value == {**REQUEST, "messages": changed}
+
+
+def test_its_transform_takes_a_request_without_messages(language: str) -> None:
+    with start(language) as peer:
+        peer.start()
+        value = {**REQUEST, "messages": []}
+        assert peer.result("hook.transform", {"structure": "model_request", "value": value}) == value
 
 
 def test_it_observes_gives_context_and_has_a_command(language: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Iterator
 import pytest
 
 from latch.extensions import sdk
+from latch.extensions.hooks import check_transformed
 from tests.support.raw_peer import CHECKOUT, PeerEnded, RawPeer, initialize_params
 
 SDK = CHECKOUT / "latch" / "extensions" / "sdk.py"
@@ -381,7 +382,9 @@ def test_a_running_tool_hears_that_its_own_request_was_cancelled(peer: RawPeer) 
     answer = peer.read()
     assert answer == {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32800, "message": "cancelled"}}
     assert time.monotonic() - began < 2
-    assert peer.tool("look", {}) is False
+    params = {"name": "look", "arguments": {}}
+    peer.send({"jsonrpc": "2.0", "id": request_id, "method": "tool.execute", "params": params})
+    assert peer.read()["result"] is False
 
 
 def test_a_cancelled_tool_may_still_answer_and_what_arrived_is_served_in_order(peer: RawPeer) -> None:
@@ -526,6 +529,18 @@ def test_a_result_of_exactly_16_mib_is_sent(peer: RawPeer) -> None:
     assert peer.read()["error"]["code"] == -32000
 
 
+def test_pipes_that_do_not_block_are_served_the_same(script: Path) -> None:
+    unblocked = script.with_name("unblocked.py")
+    text = "import os, script\nfor fd in (0, 1):\n    os.set_blocking(fd, False)\nscript.ext.run()\n"
+    unblocked.write_text(text, encoding="utf-8")
+    with RawPeer([sys.executable, str(unblocked)]) as peer:
+        peer.start()
+        peer.ask("tool.execute", {"name": "big", "arguments": {"length": MIB}})
+        time.sleep(0.1)
+        assert peer.read()["result"] == "x" * MIB
+        assert peer.finish() == 0
+
+
 def test_a_decorator_hands_the_function_back() -> None:
     ext = sdk.Extension()
 
@@ -633,16 +648,18 @@ def test_the_observe_example_outlives_a_log_it_cannot_write() -> None:
 
 
 def test_the_transform_example_keeps_the_shape() -> None:
-    request = {"system": "Be kind.", "messages": [{"role": "user", "content": "hi"}], "tools": []}
+    last = {"role": "assistant", "content": "hello"}
+    request = {"system": "Be kind.", "messages": [{"role": "user", "content": "hi"}, last], "tools": []}
     with example("transform.py") as peer:
         peer.start(workspace="/w")
         once = peer.result("hook.transform", {"structure": "model_request", "value": request})
-        assert once == {**request, "system": "Be kind.\nAnswer in at most three sentences."}
+        said = {"role": "user", "content": "hi\nAnswer in at most three sentences."}
+        assert once == check_transformed("model_request", request, {**request, "messages": [said, last]})
         assert peer.result("hook.transform", {"structure": "model_request", "value": once}) == once
-        value = {"path": "$WORKSPACE/a", "more": [{"p": "$WORKSPACE"}, 5]}
+        value = {"name": "t", "arguments": {"path": "$WORKSPACE/a", "more": [{"p": "$WORKSPACE"}, 5]}}
         assert peer.result("hook.transform", {"structure": "tool_arguments", "value": value}) == {
-            "path": "/w/a",
-            "more": [{"p": "/w"}, 5],
+            "name": "t",
+            "arguments": {"path": "/w/a", "more": [{"p": "/w"}, 5]},
         }
 
 
@@ -688,8 +705,10 @@ def test_the_example_of_everything_registers_one_of_each_and_all_work() -> None:
         peer.notify("hook.observe", {"event": "user_message", "payload": {}})
         assert peer.tool("count_words", {"text": "a b c"}) == {"words": 3}
         assert peer.result("command.execute", {"name": "status"}) == "1 messages, 1 calls"
-        value = peer.result("hook.transform", {"structure": "model_request", "value": {"tools": []}})
-        assert value["tools"] == [] and "count_words" in value["system"]
+        request = {"system": "s", "messages": [{"role": "user", "content": "hi"}], "tools": []}
+        value = peer.result("hook.transform", {"structure": "model_request", "value": request})
+        check_transformed("model_request", request, value)
+        assert "count_words" in value["messages"][0]["content"]
         for length, decision in ((10, "allow"), (10001, "deny")):
             payload = {"name": "count_words", "arguments": {"text": "x" * length}}
             answer = peer.result("hook.guard", {"action": "tool.execute", "payload": payload})

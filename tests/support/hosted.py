@@ -1,7 +1,8 @@
-"""Extensions hosted for real: settings for the fixture programs, and the search for what they leave behind.
+"""Extensions hosted for real: settings for the fixture program, a clock and a trace that tests can use.
 
-Every process that the sandbox runs carries ``LATCH_TEST_MARKER`` in its environment, whatever session or
-parent it has moved to; bubblewrap's own processes are children of this one.
+A test that looks for what is left gives its extension a marker (:func:`marked`), which every process in
+the sandbox carries in its environment whatever session or parent it moved to, and asks ``census.carriers``;
+bubblewrap's own processes are children of this one (:func:`own_children`).
 """
 
 from __future__ import annotations
@@ -24,27 +25,8 @@ from latch.wire.jsontext import Json
 CHECKOUT = Path(__file__).resolve().parents[2]
 PEER = CHECKOUT / "fixtures" / "peers" / "extension.py"
 EXAMPLES = CHECKOUT / "fixtures" / "extensions"
-MARKER = "LATCH_TEST_MARKER"
 # Flags that make any Python start in half the time; the programs need neither site nor user packages.
 BARE = "-ES"
-
-__all__ = [
-    "BARE",
-    "CHECKOUT",
-    "EXAMPLES",
-    "MARKER",
-    "PEER",
-    "Trace",
-    "descriptors",
-    "later",
-    "marked",
-    "new_marker",
-    "open_peer",
-    "own_children",
-    "peer",
-    "processes_marked",
-    "wait_until",
-]
 
 
 def new_marker() -> str:
@@ -52,7 +34,9 @@ def new_marker() -> str:
     return secrets.token_hex(8)
 
 
-def peer(*options: str, name: str = "peer", stages: dict[str, float] | None = None, **changes: Any) -> ExtensionSettings:
+def peer(
+    *options: str, name: str = "peer", stages: dict[str, float] | None = None, **changes: Any
+) -> ExtensionSettings:
     """Return an entry that runs ``fixtures/peers/extension.py`` with *options*.
 
     *stages* are deadlines by the names of ``[extension_lifecycle]`` less ``_seconds``.
@@ -66,23 +50,14 @@ def open_peer(
     workspace: Path, *options: str, scope: Scope | None = None, limits: Limits = DEFAULT, **changes: Any
 ) -> ExtensionHost:
     """Open the fixture program; *changes* as for :func:`peer`."""
-    return ExtensionHost.open(peer(*options, **changes), workspace=workspace, scope=scope or Scope.root(30), limits=limits)
+    return ExtensionHost.open(
+        peer(*options, **changes), workspace=workspace, scope=scope or Scope.root(30), limits=limits
+    )
 
 
 def marked(marker: str) -> dict[str, str]:
-    """Return the environment entry by which :func:`processes_marked` finds a process."""
-    return {MARKER: marker}
-
-
-def processes_marked(marker: str) -> list[int]:
-    """Return the numbers of the living processes that carry *marker*."""
-    entry = f"{MARKER}={marker}".encode()
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and entry in _read(f"/proc/{name}/environ").split(b"\0"):
-            if b"State:\tZ" not in _read(f"/proc/{name}/status"):
-                found.append(int(name))
-    return found
+    """Return the environment by which a census finds a process."""
+    return {"LATCH_TEST_MARKER": marker}
 
 
 def own_children() -> list[int]:
@@ -90,21 +65,6 @@ def own_children() -> list[int]:
     wanted = b"PPid:\t%d\n" % os.getpid()
     numbers = [name for name in os.listdir("/proc") if name.isdigit()]
     return [int(name) for name in numbers if wanted in _read(f"/proc/{name}/status")]
-
-
-def descriptors() -> int:
-    """Return how many descriptors this process has open."""
-    return len(os.listdir("/proc/self/fd"))
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 2.0) -> bool:
-    """Return whether *holds* became true within *seconds*."""
-    end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def later(seconds: float, act: Callable[[], object]) -> threading.Timer:
@@ -115,18 +75,39 @@ def later(seconds: float, act: Callable[[], object]) -> threading.Timer:
     return timer
 
 
+class LateClock:
+    """A clock that stands still once when told: its next reader is held for *seconds*."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        held, self.seconds = self.seconds, 0.0
+        time.sleep(held)
+        return time.monotonic()
+
+
 class Trace:
-    """What a host was told to trace: each frame's direction and message, and when it passed."""
+    """What a host was told to trace: each frame's direction and message, and when it passed.
+
+    A body that is no JSON stands as an empty message.
+    """
 
     def __init__(self) -> None:
         self.frames: list[tuple[float, str, dict[str, Json]]] = []
 
     def __call__(self, direction: str, body: bytes) -> None:
-        self.frames.append((time.monotonic(), direction, json.loads(body)))
+        try:
+            message = json.loads(body)
+        except ValueError:
+            message = {}
+        self.frames.append((time.monotonic(), direction, message))
 
     def sent(self, method: str) -> float:
         """Return when the host said *method*."""
-        return next(moment for moment, way, message in self.frames if way == "->" and message.get("method") == method)
+        return next(
+            moment for moment, way, message in self.frames if way == "->" and message.get("method") == method
+        )
 
     def told(self, direction: str) -> list[dict[str, Json]]:
         """Return the messages that went in *direction*, in order."""

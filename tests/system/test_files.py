@@ -327,6 +327,7 @@ def test_a_replaced_file_has_the_new_bytes_and_the_mode(tmp_path: Path) -> None:
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o644
     assert os.listdir(tmp_path) == ["file"]
+    assert descriptors(tmp_path) == []
 
 
 def test_a_new_file_is_private(tmp_path: Path) -> None:
@@ -503,6 +504,7 @@ def test_a_lock_keeps_others_out_until_it_is_released(tmp_path: Path) -> None:
 
 def test_a_lock_that_is_not_given_up_names_its_holder(tmp_path: Path) -> None:
     limits = FileLimits(lock_seconds=0.1)
+    (tmp_path / "lock").write_text("1" * 19)
     before = descriptors(tmp_path)
     with lock_file(tmp_path / "lock", Scope.root(5)):
         with pytest.raises(StoreError) as caught:

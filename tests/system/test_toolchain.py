@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -315,6 +316,12 @@ def test_npx_of_an_unpacked_node_gets_its_lib(host: Host) -> None:
     assert found.path_entries == (prefix / "bin", host.usr / "bin")
 
 
+def test_a_project_with_a_lib_is_no_installation(host: Host) -> None:
+    (host.home / "project" / "lib" / "node_modules").mkdir(parents=True)
+    program = host.program(host.home / "project" / "scripts" / "tool")
+    assert host.find(program).roots == (host.home / "project" / "scripts",)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -366,7 +373,17 @@ def test_a_missing_interpreter_is_named_with_the_program(host: Host) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"#!\n", b"#!relative/python\n", b"#!/a\0b\n", b"", b"echo no mark\n", b"#!/usr/bin/env bin/x\n"],
+    [
+        b"#!\n",
+        b"#!absent/python\n",
+        b"#!/a\0b\n",
+        b"",
+        b"xx/absent/python\n",
+        b"#!/usr/bin/env bin/x\n",
+        b"#!/usr/bin/env\n",
+        b"#!/bin/sh -e absent\n",
+        b"#!/usr/bin/env -i\n",
+    ],
 )
 def test_a_line_that_names_no_interpreter_ends_the_search(host: Host, content: bytes) -> None:
     script = host.program(host.home / "tools" / "server", content)
@@ -477,8 +494,17 @@ def test_an_argument_that_names_a_file_is_shown(
     assert found.hops[-1] == host.usr / "bin" / "python3.11"
 
 
-def test_an_argument_with_a_nul_is_passed_over(host: Host) -> None:
-    assert host.find(host.usr / "bin" / "python3", args=("/etc/\0",)).roots == ()
+def test_an_argument_that_names_no_absolute_file_is_passed_over(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    relative = str(host.program(host.home / "srv" / "server.py"))[1:]
+    assert host.find(host.usr / "bin" / "python3", args=("/etc/\0", relative)).roots == ()
+
+
+def test_an_argument_in_a_scratch_directory_is_shown_alone(host: Host) -> None:
+    with tempfile.NamedTemporaryFile(dir="/var/tmp", suffix=".py") as script:
+        assert host.find(host.usr / "bin" / "python3", args=(script.name,)).roots == (Path(script.name),)
 
 
 def test_an_argument_in_a_top_directory_is_shown_alone() -> None:
@@ -503,7 +529,10 @@ def test_path_inside_is_the_operators_order_less_what_is_not_visible(host: Host,
     (host.workspace / "bin").mkdir()
     (tmp_path / "hidden").mkdir()
     host.link(tmp_path / "alias", host.usr / "bin")
+    host.link(host.workspace / "sbin", host.usr / "bin")
+    host.link(host.usr / "wbin", host.workspace / "bin")
     entries = [node.parent, "", "relative", tmp_path / "hidden", host.workspace / "bin", host.home / "absent"]
+    entries += [host.workspace / "sbin", host.usr / "wbin", host.usr / "bin" / "sh"]
     entries += [tmp_path / "alias", host.usr / "bin", node.parent]
     found = host.find(node, path=":".join(map(str, entries)))
     assert found.path_entries == (node.parent, tmp_path / "alias", host.usr / "bin")
@@ -525,6 +554,32 @@ def test_t2_a_workspace_file_opens_nothing_beside_the_table(host: Host) -> None:
     found = host.find(python)
     assert (found.roots, found.links) == ((), ())
     assert found.hops[-1] == secret
+
+
+def test_t2_a_second_link_does_not_restore_trust(host: Host) -> None:
+    secret = host.program(host.home / "private" / "python3")
+    python = host.venv(host.workspace / ".venv", host.link(host.home / "links" / "python3", secret))
+    found = host.find(python)
+    assert (found.roots, found.links) == ((), ())
+
+
+def test_t2_a_link_within_a_row_is_recreated_for_the_workspace_too(host: Host) -> None:
+    share = host.home / ".local" / "share" / "uv" / "python"
+    host.program(share / "cpython-3.12.5" / "bin" / "python3.12")
+    minor = host.link(share / "cpython-3.12", "cpython-3.12.5")
+    found = host.find(host.venv(host.workspace / ".venv", minor / "bin" / "python3.12"))
+    assert found.roots == (share / "cpython-3.12.5",)
+    assert found.links == (("cpython-3.12.5", str(minor)),)
+
+
+def test_t2_a_venv_that_the_workspace_led_to_does_not_restore_trust(host: Host) -> None:
+    secret = host.program(host.home / "private" / "bin" / "python3")
+    tool = host.home / ".local" / "share" / "uv" / "tools" / "foo"
+    python = host.venv(tool, secret)
+    python.unlink()
+    host.program(python)
+    script = host.program(host.workspace / "run", f"#!{python}\n")
+    assert host.find(script).roots == (tool,)
 
 
 def test_t2_a_shebang_of_the_workspace_opens_nothing_beside_the_table(host: Host) -> None:
@@ -624,6 +679,24 @@ def test_commands_keep_the_paths_of_the_workspace(host: Host) -> None:
     assert found.roots == ()
 
 
+def test_a_path_may_be_a_row_itself(host: Host) -> None:
+    (host.home / ".cargo" / "bin").mkdir(parents=True)
+    assert host.for_commands(host.home / ".cargo/bin").roots == (host.home / ".cargo/bin",)
+
+
+def test_a_path_that_is_no_entry_of_a_row_brings_nothing(host: Host) -> None:
+    (host.home / ".local/share/uv/python").mkdir(parents=True)
+    (host.home / ".pyenv").mkdir()
+    assert host.for_commands(host.home / ".local/share/uv/python", host.home / ".pyenv/absent").roots == ()
+
+
+def test_a_workspace_in_a_row_does_not_open_the_row(host: Host) -> None:
+    workspace = host.home / "go" / "src" / "project"
+    (workspace / "bin").mkdir(parents=True)
+    inside = Host(host.home, workspace, host.usr)
+    assert inside.for_commands(workspace / "bin").roots == ()
+
+
 def test_a_path_that_is_a_link_into_a_row_is_recreated(host: Host, tmp_path: Path) -> None:
     installation = host.home / ".local/share/fnm/node-versions/v20/installation"
     host.program(installation / "bin" / "node")
@@ -648,7 +721,9 @@ def test_commands_get_the_base_of_the_workspaces_venv(host: Host, name: str) -> 
         "home = {home}/.ssh\n",
         "home = {home}\n",
         "home = /\n",
-        "home = relative\n",
+        "home = {relative}/.pyenv/bin\n",
+        "home = {home}/.pyenv/file\n",
+        "home = {home}/.pyenv/bin\0\n",
         "home = {home}/.pyenv/../private/bin\n",
         "home = {home}/.pyenv/absent\n",
         "homes = {home}/.pyenv\n",
@@ -657,18 +732,30 @@ def test_commands_get_the_base_of_the_workspaces_venv(host: Host, name: str) -> 
     ],
 )
 def test_t2_a_base_outside_the_table_opens_nothing(host: Host, text: str) -> None:
-    for name in ("private/bin", ".ssh", ".pyenv"):
+    for name in ("private/bin", ".ssh", ".pyenv/bin"):
         (host.home / name).mkdir(parents=True)
+    (host.home / ".pyenv" / "file").touch()
     (host.workspace / ".venv").mkdir()
-    (host.workspace / ".venv" / "pyvenv.cfg").write_text(text.format(home=host.home))
+    text = text.format(home=host.home, relative=str(host.home)[1:])
+    (host.workspace / ".venv" / "pyvenv.cfg").write_text(text)
     assert host.for_commands(host.usr / "bin").roots == ()
 
 
 def test_the_key_of_a_base_is_read_as_python_reads_it(host: Host) -> None:
     (host.home / ".pyenv" / "bin").mkdir(parents=True)
     (host.workspace / ".venv").mkdir()
-    (host.workspace / ".venv" / "pyvenv.cfg").write_text(f"x = 1\n HOME={host.home}/.pyenv/bin \nhome = /x\n")
+    (host.workspace / ".venv" / "pyvenv.cfg").write_text(f"home\n HOME={host.home}/.pyenv/bin \nhome = /x\n")
     assert host.for_commands(host.usr / "bin").roots == (host.home / ".pyenv",)
+
+
+def test_links_on_the_way_to_the_base_are_recreated(host: Host) -> None:
+    share = host.home / ".local" / "share" / "uv" / "python"
+    host.program(share / "cpython-3.12.5" / "bin" / "python3.12")
+    minor = host.link(share / "cpython-3.12", "cpython-3.12.5")
+    host.venv(host.workspace / ".venv", minor / "bin" / "python3.12")
+    found = host.for_commands(host.usr / "bin")
+    assert found.roots == (share / "cpython-3.12.5",)
+    assert found.links == (("cpython-3.12.5", str(minor)),)
 
 
 def test_commands_get_the_programs_of_local_bin_one_by_one(host: Host, tmp_path: Path) -> None:
@@ -680,11 +767,18 @@ def test_commands_get_the_programs_of_local_bin_one_by_one(host: Host, tmp_path:
     uv = host.program(local / "uv")
     stray = host.link(local / "stray", host.program(host.home / "private" / "tool"))
     (local / "notes.txt").write_text("not a program")
+    (local / "directory").mkdir()
     found = host.for_commands(local, host.usr / "bin")
     assert found.roots == (share / "pipx/venvs/black", host.home / ".pyenv", uv)
     assert found.links == ((str(share / "pipx/venvs/black/bin/black"), str(black)),)
     assert str(stray) not in dict(found.links).values()
     assert found.path_entries == (local, host.usr / "bin")
+
+
+def test_a_script_of_local_bin_brings_its_interpreter(host: Host) -> None:
+    node = host.program(host.home / ".volta" / "bin" / "node")
+    script = host.program(host.home / ".local" / "bin" / "tool", f"#!{node}\n")
+    assert host.for_commands(host.home / ".local/bin").roots == (script, host.home / ".volta")
 
 
 def test_a_base_that_nothing_links_to_comes_with_a_program_of_local_bin(host: Host) -> None:
@@ -765,6 +859,11 @@ def test_what_is_beside_secrets_is_shown(home: Path, path: str) -> None:
 
 def test_a_place_in_another_tree_may_be_named_like_a_secret(home: Path, tmp_path: Path) -> None:
     assert find_bind_refusal(tmp_path / "other" / ".ssh", home=home, private=()) is None
+
+
+def test_a_link_into_a_view_of_the_kernel_is_not_shown(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "innocent").symlink_to("/sys/kernel")
+    assert find_bind_refusal(tmp_path / "innocent", home=home, private=()) == "is or lies in /sys"
 
 
 def test_a_link_is_judged_by_where_it_leads(home: Path, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
     if io.as_json:
         io.json({"ended": list(swept.ended), "kept": swept.kept})
     elif swept.ended:
-        io.result(f"ended {len(swept.ended)} left-over processes: {', '.join(map(str, swept.ended))}")
+        noun = "process" if len(swept.ended) == 1 else "processes"
+        io.result(f"ended {len(swept.ended)} left-over {noun}: {', '.join(map(str, swept.ended))}")
     else:
         io.result("nothing was left over")
     return 0

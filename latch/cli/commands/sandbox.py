@@ -9,15 +9,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Callable
+from functools import partial
 
 from ...errors import CommandUnusable, LatchError, UsageError
 from ...system.command import run_prepared
 from ...system.sandbox import Sandbox
+from ...system.scope import Scope
 from ...tools.assembly import sandbox_for
 from ..context import load_settings
 from ..failures import tell
-from ..terminal import Terminal
+from ..terminal import OutputClosed, Terminal
 
 __all__ = ["configure", "run"]
 
@@ -64,12 +65,14 @@ def _run(options: argparse.Namespace, io: Terminal) -> int:
         else:
             io.result("\n".join(lines))
         return 0
+    if sys.stdout is None:
+        raise LatchError("standard output is closed")
     ended = run_prepared(
         sandbox,
         prepared,
         options.scope,
-        on_stdout=_writer(1),
-        on_stderr=_writer(2),
+        on_stdout=partial(_write_stdout, options.scope),
+        on_stderr=partial(_write_stderr, options.scope),
         stdin=_stdin(),
     )
     return _WE_FAILED if ended.status is None else ended.status
@@ -83,10 +86,37 @@ def _stdin() -> int | None:
         return None
 
 
-def _writer(descriptor: int) -> Callable[[bytes], None]:
-    def write(chunk: bytes) -> None:
-        view = memoryview(chunk)
-        while view:
-            view = view[os.write(descriptor, view) :]
+def _write_stdout(scope: Scope, chunk: bytes) -> None:
+    try:
+        _write_all(1, chunk, scope)
+    except BrokenPipeError:
+        raise OutputClosed from None
+    except LatchError:
+        # NOTE: a missed deadline is an OSError as well.
+        raise
+    except OSError as error:
+        raise LatchError(f"standard output: {error.strerror}") from None
 
-    return write
+
+def _write_stderr(scope: Scope, chunk: bytes) -> None:
+    # NOTE: had it been closed when we were started, its number would be another file's by now.
+    if sys.stderr is None:
+        return
+    try:
+        _write_all(2, chunk, scope)
+    except LatchError:
+        raise
+    except OSError:
+        # Nobody can be told that nobody can be told.
+        pass
+
+
+def _write_all(descriptor: int, chunk: bytes, scope: Scope) -> None:
+    view, at_once = memoryview(chunk), os.fpathconf(descriptor, "PC_PIPE_BUF")
+    while view:
+        scope.wait((), [descriptor])
+        try:
+            # NOTE: a pipe with room takes so many bytes without blocking, and no more for certain.
+            view = view[os.write(descriptor, view[:at_once]) :]
+        except BlockingIOError:
+            continue

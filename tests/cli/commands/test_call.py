@@ -1,0 +1,184 @@
+"""cli/commands/call.py: one tool call, and every way in which it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command_line import Operator
+from tests.support.fake_bwrap import RAN, failing_bwrap
+from tests.support.tree import ROOT
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+NASTY = "\x1b[31mred \u202eevil\x07 \x9b2J"
+PEER_SDK = ROOT / "latch" / "extensions"
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path)
+
+
+def test_the_result_is_all_there_is_on_stdout(operator: Operator) -> None:
+    operator.configure(operator.peer())
+    done = operator.run("call", "one/echo", '{"word": "ümläut"}')
+    assert (done.status, json.loads(done.out)) == (0, {"word": "ümläut"})
+    assert "ümläut" in done.text
+    assert [line.partition(" (")[0] for line in done.said.splitlines()] == ['extension "one" is ready']
+    assert operator.left() == []
+
+
+def test_a_text_is_printed_as_it_is_and_arguments_may_be_left_out(operator: Operator) -> None:
+    operator.configure(operator.peer())
+    assert operator.run("call", "-q", "one/sleep", '{"seconds": 0}').out == b"slept\n"
+    assert operator.run("call", "-q", "one/echo").out == b"{}\n"
+    assert operator.run("call", "-q", "one/null").out == b"null\n"
+
+
+@pytest.mark.parametrize("flags", [("--json", "call"), ("call", "--json")])
+def test_json_is_one_document_and_no_progress(operator: Operator, flags: tuple[str, ...]) -> None:
+    operator.configure(operator.peer())
+    done = operator.run(*flags, "one/echo", '{"a": 1}')
+    assert done.value == {"v": 1, "extension": "one", "tool": "echo", "result": {"a": 1}}
+    assert (done.status, done.err) == (0, b"")
+
+
+# name, options of the peer, keys of its entry, arguments of the call, exit status, code, words of the message
+FAILURES = (
+    ("tool error", (), {}, ("one/error",), 1, "peer_refused", "tool.execute: answered with an error: \"the tool failed\""),
+    ("not a name", (), {}, ("echo",), 2, "usage", '"echo" is not EXTENSION/TOOL'),
+    ("no tool name", (), {}, ("one/",), 2, "usage", '"one/" is not EXTENSION/TOOL'),
+    ("not JSON", (), {}, ("one/echo", "{"), 2, "usage", "the arguments are not JSON"),
+    ("twice a key", (), {}, ("one/echo", '{"a": 1, "a": 2}'), 2, "usage", "the arguments are not JSON"),
+    ("not an object", (), {}, ("one/echo", "[]"), 2, "usage", "the arguments are not a JSON object"),
+    ("no such extension", (), {}, ("two/echo",), 2, "usage", 'no extension "two" is configured'),
+    ("disabled", (), {"enabled": False}, ("one/echo",), 2, "usage", 'extension "one" is disabled'),
+    ("no such tool", (), {}, ("one/none",), 2, "usage", 'extension "one" has no tool "none"'),
+    ("no such program", (), {"command": "nowhere"}, ("one/echo",), 2, "command", '"nowhere" was not found'),
+    ("guard denies", ("--tool", "rm"), {}, ("one/rm",), 3, "denied", 'tool "rm" was denied by a guard: one: the peer denies'),
+    ("guard asks", ("--tool", "deploy"), {}, ("one/deploy",), 4, "approval_needed", "needs approval: one: the peer asks"),
+    ("guard broken", ("--guard", "missing"), {}, ("one/echo",), 3, "denied", "one: the guard failed"),
+    ("dies", ("--misbehave", "kills-itself:tool.execute"), {}, ("one/echo",), 6, "peer_gone", "tool.execute: died of signal 9"),
+    ("late", (), {"lifecycle": {"request_seconds": 0.2}}, ("one/sleep", '{"seconds": 60}'), 6, "deadline", "within 0.2 s"),
+    ("out of time", (), {}, ("one/sleep", '{"seconds": 60}', "--timeout", "0.8"), 6, "deadline", "the caller's 0.8 s"),
+    ("never ready", ("--misbehave", "silent"), {"lifecycle": {"initialize_seconds": 0.2}}, ("one/echo",), 6, "deadline",
+     'extension "one": initialize: no answer within 0.2 s'),
+    ("wrong words", ("--misbehave", "bad-json"), {}, ("one/echo",), 6, "peer_protocol", 'extension "one": initialize'),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "arguments", "status", "code", "words"),
+    [row[1:] for row in FAILURES],
+    ids=[row[0] for row in FAILURES],
+)
+def test_each_failure_has_its_status_and_its_code(
+    operator: Operator,
+    options: tuple[str, ...],
+    keys: dict[str, Any],
+    arguments: tuple[str, ...],
+    status: int,
+    code: str,
+    words: str,
+) -> None:
+    operator.configure(operator.peer(*options, **keys))
+    done = operator.run("call", "--json", *arguments)
+    assert (done.status, done.error["exit"], done.error["code"]) == (status, status, code), done
+    assert words in done.error["message"]
+    assert done.err.count(b"\n") == 1
+    assert operator.left() == []
+
+
+def test_a_failure_in_words_names_the_cure(operator: Operator) -> None:
+    operator.configure(operator.peer("--tool", "deploy"))
+    done = operator.run("call", "-q", "one/deploy")
+    assert (done.status, done.out) == (4, b"")
+    assert done.said.splitlines() == [
+        'latch: tool "deploy" needs approval: one: the peer asks',
+        "hint: latch call cannot ask; change the guard's rule, or call another tool",
+    ]
+
+
+def test_every_enabled_extension_may_guard_and_the_strictest_answer_holds(operator: Operator) -> None:
+    operator.configure(
+        operator.peer(),
+        operator.peer("--guard", "deny", name="strict"),
+        operator.peer("--guard", "ask", name="asking"),
+        operator.peer("--guard", "deny", name="off", enabled=False),
+    )
+    message = operator.run("call", "--json", "one/echo").error["message"]
+    assert message == 'tool "echo" was denied by a guard: asking: the peer asks; strict: the peer denies it'
+
+
+def test_the_arguments_go_through_the_transforms_before_a_guard_sees_them(operator: Operator) -> None:
+    program = operator.place / "swap.py"
+    program.write_text(
+        "import sys\n"
+        f"sys.path.append({str(PEER_SDK)!r})\n"
+        "from sdk import Extension, allow, deny\n"
+        "ext = Extension()\n"
+        "@ext.transform('tool_arguments')\n"
+        "def swap(structure, value):\n"
+        "    return {**value, 'arguments': {'word': value['arguments']['word'][::-1]}}\n"
+        "@ext.guard('tool.execute')\n"
+        "def judge(action, payload):\n"
+        "    return deny(str(payload)) if payload['arguments']['word'] == 'desrever' else allow()\n"
+        "ext.run()\n",
+        encoding="utf-8",
+    )
+    keys = {"allow": ["transform:tool_arguments"], "ro_paths": [str(PEER_SDK)]}
+    operator.configure(operator.peer(), operator.program(program, name="swap", **keys))
+    assert json.loads(operator.run("call", "-q", "one/echo", '{"word": "abc"}').out) == {"word": "cba"}
+    denied = operator.run("call", "--json", "one/echo", '{"word": "reversed"}').error
+    assert denied["exit"] == 3
+    assert "{'name': 'echo', 'originalName': 'echo', 'arguments': {'word': 'desrever'}}" in denied["message"]
+
+
+def test_a_tool_whose_name_no_model_may_see_is_called_by_its_own(operator: Operator) -> None:
+    operator.configure(operator.peer("--tool", "lock the door", "--guard", "deny"))
+    done = operator.run("call", "--json", "one/lock the door")
+    assert 'tool "lock the door" was denied' in done.error["message"]
+
+
+def test_an_extension_that_ends_badly_after_its_answer_is_a_note(operator: Operator) -> None:
+    operator.configure(operator.peer("--misbehave", "exits-nonzero"))
+    done = operator.run("call", "--json", "one/echo")
+    assert (done.status, done.value["result"]) == (0, {})
+    assert done.said == 'latch: extension "one": exit: exited with status 3 instead of 0\n'
+
+
+def test_text_of_a_peer_reaches_no_terminal_raw(operator: Operator) -> None:
+    operator.configure(operator.peer())
+    arguments = json.dumps({"message": NASTY})
+    with operator.on_terminal("call", "-q", "one/error", arguments) as terminal:
+        failed = terminal.finish()
+    with operator.on_terminal("call", "-q", "one/echo", arguments) as terminal:
+        answered = terminal.finish()
+    assert (failed.status, answered.status) == (1, 0)
+    for done in (failed, answered):
+        screen = done.said
+        assert "red" in screen and "evil" in screen
+        assert not set(screen) & set(NASTY) - set("red evil[31m2J"), screen
+    assert "\\x1b[31mred \\u{202E}evil\\x07 \\x9b2J" in failed.said
+
+
+def test_progress_is_drawn_on_a_terminal_even_with_json(operator: Operator) -> None:
+    operator.configure(operator.peer())
+    with operator.on_terminal("call", "--json", "one/echo", stdout=-1) as terminal:
+        done = terminal.finish()
+    assert done.value["result"] == {}
+    assert 'extension "one" is ready' in done.said and done.said.endswith("\r\x1b[K")
+
+
+def test_without_a_sandbox_nothing_runs(operator: Operator) -> None:
+    fake = failing_bwrap(operator.place / "fake" / "bwrap", "bwrap: Unexpected capabilities but not setuid, old file caps config?")
+    operator.configure(operator.peer(), sandbox={"bwrap": str(fake)})
+    done = operator.run("call", "--json", "one/echo")
+    assert (done.status, done.error["code"]) == (8, "sandbox_unavailable")
+    assert 'cannot start extension "one"' in done.error["message"] and "nothing was run unsandboxed" in done.error["message"]
+    assert "ambient" in done.error["message"] and "AmbientCapabilities" in done.error["hint"]
+    assert fake.with_name(RAN).exists() and operator.left() == []
