@@ -41,6 +41,7 @@ _MODULES = {
     "Scope": "system.scope",
     "Settings": "config.load",
     "StoreError": "errors",
+    "UnsafeModes": "errors",
     "UsageError": "errors",
     "WireError": "errors",
     "run_sandboxed": "system.command",

@@ -6,6 +6,7 @@
     +-- UsageError             our caller's mistake
     |   +-- ConcurrentUse      two threads drove one peer
     +-- ConfigError            the operator's mistake: one problem or several, each with file, entry, key
+    |   +-- UnsafeModes        what is ours can be read or changed by others
     +-- CommandUnusable        a program that was to be started is absent or not executable
     +-- MissingDependency      an optional package that this feature needs
     +-- SandboxUnavailable     no working sandbox: cause and remedy; nothing was run
@@ -49,6 +50,7 @@ __all__ = [
     "SandboxUnavailable",
     "SchemaError",
     "StoreError",
+    "UnsafeModes",
     "UsageError",
     "WireError",
     "seconds_text",
@@ -143,6 +145,12 @@ class ConfigError(LatchError):
     def to_dict(self) -> dict[str, object]:
         """Return the error as JSON-ready values, with every problem."""
         return {**super().to_dict(), "problems": [problem.to_dict() for problem in self.problems]}
+
+
+class UnsafeModes(ConfigError):
+    """A file or directory of ours can be read or changed by others; nothing in it was believed."""
+
+    code = "unsafe_modes"
 
 
 class CommandUnusable(LatchError):

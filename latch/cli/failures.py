@@ -24,6 +24,7 @@ EXITS = {
     "denied": 3,
     "approval_needed": 4,
     "peer": 6,
+    "unsafe_modes": 8,
     "sandbox_unavailable": 8,
 }
 SIGNAL_EXITS = {"SIGINT": 130, "SIGTERM": 143}

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Callable, Iterable, Mapping
 
 from .. import settings as values
-from ..errors import ConfigError, ConfigProblem, StoreError
+from ..errors import ConfigError, ConfigProblem, StoreError, UnsafeModes
 from ..limits import ExtensionLimits, LifecycleLimits, ResourceLimits
 from ..system.files import check_private
 from ..system.machine import Machine
@@ -100,6 +100,7 @@ class _Problems:
         self.file = file
         self.found: list[ConfigProblem] = []
         self.hint: str | None = None
+        self.unsafe_modes = 0
 
     def add(
         self, reason: str, *, file: Path | None = None, entry: str | None = None, key: str | None = None
@@ -108,9 +109,10 @@ class _Problems:
         self.found.append(ConfigProblem(str(file or self.file), reason, entry=entry, key=key))
 
     def finish(self) -> None:
-        """Raise :class:`ConfigError` if anything was found."""
+        """Raise :class:`ConfigError` if anything was found, its own kind when it is modes and nothing else."""
         if self.found:
-            raise ConfigError(self.found, hint=self.hint)
+            kind = UnsafeModes if self.unsafe_modes == len(self.found) else ConfigError
+            raise kind(self.found, hint=self.hint)
 
 
 @dataclass
@@ -245,6 +247,7 @@ def _check_places(machine: Machine, problems: _Problems) -> None:
             check_private(path, uid=machine.uid, directory=is_directory)
         except StoreError as error:
             problems.hint = problems.hint or error.hint
+            problems.unsafe_modes += 1
             problems.add(error.reason.removeprefix(f'"{error.path}": '), file=path)
 
 

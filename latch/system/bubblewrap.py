@@ -296,8 +296,8 @@ def explain_failure(
 ) -> LatchError:
     """Turn the words of a bwrap that ended without running its program into the error to raise.
 
-    *hops* are the files the program needs, as the toolchain search passed them: the first that the
-    sandbox did not show is named.
+    *hops* are the files the program needs and the sandbox did not show, in the order in which the
+    toolchain search passed them: the first is named.
     """
     line = next((text for text in stderr.splitlines() if text.startswith("bwrap: ")), stderr.strip())
     words = line[len("bwrap: ") :] if line.startswith("bwrap: ") else line
@@ -328,7 +328,7 @@ def _refine(words: str, surroundings: Surroundings) -> str:
 def _explain_exec(words: str, *, wanted: str, program: str, hops: tuple[Path, ...]) -> LatchError:
     absent = "No such file" in words
     if absent and os.path.exists(program):
-        missing = hops[-1] if hops else Path(program)
+        missing = hops[0] if hops else Path(program)
         return CommandUnusable(
             f'cannot start {wanted}: "{program}" exists, but it or what it needs ("{missing}") is not visible in '
             "the sandbox, where the home directory is empty",

@@ -53,6 +53,8 @@ if (: >> /proc/sys/kernel/core_pattern) 2> /dev/null; then echo "sysctl: open"; 
 for entry in "$HOME"/* "$HOME"/.[!.]*; do [ ! -e "$entry" ] || echo "home: $entry"; done
 """
 _PROBE_ANSWER = ["CapEff: 0000000000000000", "NoNewPrivs: 1", "init: bwrap", "sysctl: closed"]
+# Options whose last argument is a path that exists inside.
+_SHOWING = ("--bind", "--ro-bind", "--symlink")
 # Since this kernel RLIMIT_NPROC counts a user namespace's own tasks (its change is in ucounts).
 _NPROC_PER_NAMESPACE = (5, 14)
 
@@ -400,9 +402,28 @@ class Sandbox:
             wanted=prepared.wanted,
             uid=self._machine.uid,
             program=prepared.program,
-            hops=prepared.hops,
+            hops=self._hidden_hops(prepared),
             surroundings=Surroundings.look(),
         )
+
+    def _hidden_hops(self, prepared: Prepared) -> tuple[Path, ...]:
+        """Return what of the files that the program needs the plan does not show."""
+        shown = [Path(one.arguments[-1]) for one in prepared.plan.operations if one.option in _SHOWING]
+        hops = prepared.hops or self._hops_of_command(prepared)
+        return tuple(hop for hop in hops if not any(place == hop or place in hop.parents for place in shown))
+
+    def _hops_of_command(self, prepared: Prepared) -> tuple[Path, ...]:
+        # NOTE: for the message alone; what a command names opens nothing (T2).
+        try:
+            return find_toolchain(
+                Path(prepared.program),
+                home=self._machine.home,
+                search_path=self._machine.search_path,
+                visible=self._survey().visible,
+                workspace=Path(prepared.workspace),
+            ).hops
+        except LatchError:
+            return ()
 
     def _start(self, bubblewrap: Bubblewrap, prepared: Prepared, scope: Scope, *, stdin: int | None) -> Child:
         for path in prepared.plan.required:

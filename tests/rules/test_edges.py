@@ -21,6 +21,8 @@ CATCH_ALL = (
     "latch/gateway/server.py",
     "latch/gateway/modules.py",
     "latch/agent/children.py",
+    # A start's thread keeps whatever it meets for the thread that asked, which raises it.
+    "latch/tools/assembly.py",
     *AUTHOR_SIDE,
 )
 # One place per peer adds who and when to what level 1 says; what a person typed has no peer.

@@ -133,9 +133,10 @@ def test_a_program_that_is_nowhere_was_not_found() -> None:
     assert '"/absent" was not found' in str(error)
 
 
-def test_a_program_that_is_not_visible_names_the_last_hop_and_the_key(tmp_path: Path) -> None:
+def test_a_program_that_is_not_visible_names_the_first_hidden_hop_and_the_key(tmp_path: Path) -> None:
     tool = program(tmp_path / "tool", "#!/opt/x/bin/python\n")
-    error = unusable(f"execvp {tool}: No such file or directory", program=str(tool), hops=(tool, Path("/opt/x/python")))
+    hops = (Path("/opt/x/python"), Path("/opt/y"))
+    error = unusable(f"execvp {tool}: No such file or directory", program=str(tool), hops=hops)
     assert error.status == 127
     assert "/opt/x/python" in str(error)
     assert error.hint == 'add "/opt/x" to ro_paths'

@@ -391,6 +391,8 @@ def test_a_command_whose_interpreter_is_not_visible_says_so(place: Place, sandbo
     with pytest.raises(CommandUnusable, match="exists, but it or what it needs") as caught:
         place.run("./tool")
     assert caught.value.status == 127
+    assert str(interpreter) in str(caught.value)
+    assert caught.value.hint == f'add "{interpreter.parent}" to ro_paths'
 
 
 def test_a_file_that_cannot_be_executed_is_126(place: Place, sandbox: Path) -> None:

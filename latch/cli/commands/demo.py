@@ -159,7 +159,8 @@ class _Demo:
 
     def _census(self) -> tuple[bool, str]:
         entries = read_entries(self._state)
-        return not entries, "the ledger names no process" if not entries else f"still there: {entries}"
+        left = ", ".join(entry.what for entry in entries)
+        return not entries, f"the ledger still names {left}" if entries else "the ledger names no process"
 
     def _live(self) -> ExtensionHost:
         assert self._host is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -93,8 +92,8 @@ def test_global_flags_end_at_the_two_dashes(operator: Operator) -> None:
 
 
 def test_the_workspace_is_writable_only_when_asked_for(operator: Operator) -> None:
-    refused = shell(operator, "echo ran > witness")
-    assert refused.status != 0 and b"Read-only file system" in refused.err
+    refused = shell(operator, "echo ran > witness || exit 9")
+    assert refused.status == 9 and b"Read-only file system" in refused.err
     assert shell(operator, "echo ran > witness", "--write").status == 0
     assert (operator.workspace / "witness").read_text(encoding="utf-8") == "ran\n"
 
@@ -122,7 +121,7 @@ def test_the_plan_is_printed_and_nothing_runs(operator: Operator, flags: tuple[s
     assert done.status == 0 and not (operator.workspace / "witness").exists()
     lines = done.value["plan"] if flags else done.text.splitlines()
     assert any(f"--bind {operator.workspace} {operator.workspace}" in line for line in lines), lines
-    assert "touch witness" in lines[-1]
+    assert any(line.endswith("touch witness") for line in lines), lines
 
 
 def test_the_plan_follows_the_flags(operator: Operator) -> None:
@@ -162,19 +161,19 @@ def test_a_terminal_is_not_handed_in(operator: Operator) -> None:
 
 
 def test_ten_megabytes_pass_unharmed(operator: Operator) -> None:
-    program = f"import sys; sys.stdout.buffer.write(bytes(range(250)) * {MANY // 250})"
-    done = operator.run("sandbox", "--", sys.executable, "-ESc", program)
+    data = bytes(range(250)) * (MANY // 250)
+    (operator.workspace / "data").write_bytes(data)
+    done = operator.run("sandbox", "--", "cat", "data")
     assert (done.status, done.err, len(done.out)) == (0, b"", MANY)
-    assert done.out == bytes(range(250)) * (MANY // 250)
+    assert done.out == data
 
 
 def test_a_slow_reader_gets_everything(operator: Operator) -> None:
     script = "head -c 200000 /dev/zero; head -c 200000 /dev/zero >&2"
     with operator.start("sandbox", "--", "sh", "-c", script) as process:
         time.sleep(0.6)
-        assert len(process.stdout.read()) == 200_000
-        assert len(process.stderr.read()) == 200_000
-        assert process.wait() == 0
+        out, err = process.communicate(timeout=20)
+        assert (len(out), len(err), process.returncode) == (200_000, 200_000, 0)
 
 
 def test_a_descriptor_that_does_not_block_is_waited_for(operator: Operator) -> None:

@@ -1,0 +1,237 @@
+"""cli/commands/doctor.py: what this machine and the configuration can do, with nothing created."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command_line import Done, Operator, listing
+from tests.support.fake_bwrap import RAN, failing_bwrap
+
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path)
+
+
+def findings(done: Done) -> dict[str, dict[str, Any]]:
+    return {finding["subject"]: finding for finding in done.value["findings"]}
+
+
+def examine(operator: Operator, *flags: str, **how: Any) -> dict[str, dict[str, Any]]:
+    done = operator.run("doctor", "--json", *flags, **how)
+    assert done.status == 0, done
+    return findings(done)
+
+
+def failed(operator: Operator, *flags: str, **how: Any) -> Done:
+    """Run it in words, where every finding is shown whatever failed; the status must be that of the JSON error."""
+    done = operator.run("doctor", "-q", *flags, **how)
+    assert operator.run("doctor", "--json", *flags, **how).error["exit"] == done.status
+    return done
+
+
+def test_a_good_machine_passes_in_words(operator: Operator) -> None:
+    done = operator.run("doctor", "-q")
+    assert (done.status, done.err) == (0, b"")
+    lines = done.text.splitlines()
+    assert f"ok    python: {platform.python_implementation()} {platform.python_version()} ({sys.executable})" in lines
+    assert f"ok    configuration: {operator.file} (absent: defaults)" in lines
+    assert f"ok    directory: {operator.directory} (made when needed)" in lines
+    assert f"ok    state: {operator.directory / 'state'} (made when needed)" in lines
+    assert [line for line in lines if line.startswith("ok    sandbox, no network: probed: works (/")]
+    assert [line for line in lines if line.startswith("ok    sandbox, shared network: probed: works (/")]
+    assert not [line for line in lines if line.startswith("fail")]
+
+
+def test_json_is_one_document_and_tells_what_is_used(operator: Operator) -> None:
+    done = operator.run("--json", "doctor")
+    assert (done.status, done.err, done.value["plan"]) == (0, b"", [])
+    known = findings(done)
+    assert {finding["state"] for finding in known.values()} <= {"ok", "note"}
+    for subject in ("latch", "kernel", "PyYAML", "requests", "hardening", "session keyring", "abstract sockets"):
+        assert subject in known
+    assert known["kernel"]["text"] == platform.release()
+    if os.getuid() != 0:
+        assert known["process limit"]["text"] == "by RLIMIT_NPROC"
+
+
+def test_nothing_is_created_and_nothing_stays_behind(operator: Operator) -> None:
+    scratch = operator.place / "scratch"
+    scratch.mkdir()
+    before = listing(operator.home, operator.workspace)
+    done = operator.run("doctor", "--plan", env=operator.environment(TMPDIR=str(scratch)))
+    assert done.status == 0
+    assert listing(operator.home, operator.workspace) == before
+    assert not operator.directory.exists() and list(scratch.iterdir()) == []
+    assert operator.left() == []
+
+
+def test_a_configured_state_directory_is_not_created_either(operator: Operator) -> None:
+    operator.configure(operator.peer(), top=f'state_dir = "{operator.place / "state"}"')
+    before = listing(operator.place)
+    known = examine(operator)
+    assert known["state"]["text"] == f"{operator.place / 'state'} (made when needed)"
+    assert listing(operator.place) == before
+
+
+def test_what_exists_is_shown_with_its_mode(operator: Operator) -> None:
+    operator.configure()
+    (operator.directory / "state").mkdir(mode=0o700)
+    known = examine(operator)
+    assert known["state"]["text"] == f"{operator.directory / 'state'} (mode 0700)"
+    assert known["directory"]["text"] == f"{operator.directory} (mode 0700)"
+    assert known["configuration"]["text"] == str(operator.file)
+
+
+def test_a_place_that_cannot_be_written_is_noted(operator: Operator, sandbox: Path) -> None:
+    operator.configure()
+    sealed = (str(sandbox), "--dev-bind", "/", "/", "--ro-bind", str(operator.home), str(operator.home), "--")
+    known = examine(operator, before=sealed)
+    assert known["directory"]["state"] == "note"
+    assert "cannot be written, so nothing can be started" in known["directory"]["text"]
+    assert "LATCH_DIRECTORY" in known["directory"]["hint"]
+
+
+def test_progress_is_one_line_for_each_probe(operator: Operator) -> None:
+    lines = operator.run("doctor").said.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == [
+        "probing the sandbox, shared network",
+        "probing the sandbox, no network",
+    ]
+
+
+# the words of bubblewrap, the cause, a word of the sentence, a word of the cure
+CAUSES = (
+    ("bwrap: --disable-userns is not permitted in setuid mode", "setuid", "installed setuid", "chmod u-s"),
+    ("bwrap: Unexpected capabilities but not setuid, old file caps config?", "capabilities", "ambient", "AmbientCapab"),
+    ("bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
+     "limit", "limit on user namespaces", "max_user_namespaces"),
+    ("bwrap: Can't read /proc/sys/kernel/overflowuid: No such file or directory", "sysctl", "not readable", "mount /proc"),
+    ("bwrap: Unknown option --json-status-fd", "too old", "too old", "0.4.0 or newer"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "cause", "sentence", "cure"), CAUSES, ids=[row[1] for row in CAUSES])
+def test_a_failure_of_bubblewrap_is_named_with_cause_and_cure(
+    operator: Operator, words: str, cause: str, sentence: str, cure: str
+) -> None:
+    fake = failing_bwrap(operator.place / "fake" / "bwrap", words)
+    operator.configure(sandbox={"bwrap": str(fake)})
+    done = failed(operator)
+    assert done.status == 8
+    lines = done.text.splitlines()
+    at = next(index for index, line in enumerate(lines) if line.startswith("fail  sandbox, shared network:"))
+    assert f"[{cause}]" in lines[at] and sentence in lines[at] and words[len("bwrap: ") :] in lines[at]
+    assert "nothing was run unsandboxed" in lines[at]
+    assert lines[at + 1].startswith("      cure: ") and cure in lines[at + 1]
+    assert fake.with_name(RAN).exists()
+
+
+def test_a_bwrap_that_lacks_what_is_needed_is_too_old_and_is_not_asked_to_run(operator: Operator) -> None:
+    fake = failing_bwrap(operator.place / "fake" / "bwrap", "", lacks=("--json-status-fd",))
+    operator.configure(sandbox={"bwrap": str(fake)})
+    done = failed(operator)
+    assert done.status == 8 and "[too old]" in done.text and "--json-status-fd" in done.text
+    assert done.text.count("fail  sandbox") == 1 and not fake.with_name(RAN).exists()
+
+
+def test_a_bwrap_that_is_not_there_and_one_that_others_can_change(operator: Operator) -> None:
+    fake = operator.place / "fake" / "bwrap"
+    operator.configure(sandbox={"bwrap": str(fake)})
+    assert "[absent]" in failed(operator).text
+    failing_bwrap(fake, "").chmod(0o777)
+    assert "[untrusted]" in failed(operator).text
+    assert not fake.with_name(RAN).exists()
+
+
+def test_without_any_bwrap_the_package_is_named(operator: Operator, sandbox: Path) -> None:
+    hidden = (str(sandbox), "--dev-bind", "/", "/", "--ro-bind", "/dev/null", os.path.realpath(sandbox), "--")
+    done = failed(operator, before=hidden)
+    assert done.status == 8 and "[absent]" in done.text
+    assert "cure: install the distribution's package bubblewrap" in done.text
+
+
+def test_each_fault_of_the_configuration_is_a_finding(operator: Operator) -> None:
+    operator.configure({"name": "lint", "command": "python3", "shell": True}, top="nonsense = 1")
+    done = failed(operator)
+    assert done.status == 2
+    lines = [line for line in done.text.splitlines() if line.startswith("fail  configuration: ")]
+    assert len(lines) == 2 and "nonsense" in lines[0] and "shell" in lines[1]
+    assert "ok    sandbox, no network" in done.text
+
+
+def test_every_extension_is_looked_at_without_being_started(operator: Operator) -> None:
+    operator.configure(
+        operator.peer("--misbehave", "silent"),
+        operator.peer(name="off", enabled=False),
+        operator.peer(name="writer", rw_paths=[str(operator.place / "data")]),
+    )
+    (operator.place / "data").mkdir()
+    done = operator.run("doctor", "--json")
+    known = done.value["findings"]
+    texts = [(one["subject"], one["state"], one["text"]) for one in known if one["subject"].startswith("extension")]
+    assert texts[0][:2] == ('extension "one"', "ok") and texts[0][2].startswith("runs /")
+    assert texts[1] == ('extension "off"', "ok", "disabled")
+    assert texts[3] == ('extension "writer"', "note", f"may write {operator.place / 'data'}")
+    assert operator.left() == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "words", "cure"),
+    [
+        ({"command": "no-such-program"}, '"no-such-program" was not found', ""),
+        ({"env_from": ["NOT_SET_ANYWHERE"]}, "env_from: NOT_SET_ANYWHERE not set here", "set it before"),
+        ({"ro_paths": ["/nonexistent/tools"]}, "/nonexistent/tools does not exist", "take it out"),
+    ],
+)
+def test_an_extension_that_could_not_start_fails(operator: Operator, keys: dict[str, Any], words: str, cure: str) -> None:
+    operator.configure(operator.peer(**keys))
+    done = failed(operator)
+    assert done.status == 2
+    assert [line for line in done.text.splitlines() if line.startswith('fail  extension "one": ') and words in line]
+    assert cure in done.text
+
+
+def test_what_extensions_can_reach_is_noted(operator: Operator) -> None:
+    operator.configure(operator.peer(network=True))
+    with socket.socket(socket.AF_UNIX) as listener:
+        before = os.getcwd()
+        os.chdir(operator.workspace)
+        try:
+            listener.bind("agent.sock")
+        finally:
+            os.chdir(before)
+        known = examine(operator)
+    assert known["network"]["state"] == "note" and known["network"]["text"].startswith("one can reach all")
+    assert known["socket"]["text"] == f"{operator.workspace / 'agent.sock'} can be connected to from inside"
+
+
+def test_without_network_and_sockets_there_is_nothing_to_note(operator: Operator) -> None:
+    operator.configure(operator.peer())
+    assert not {"network", "socket"} & set(examine(operator))
+
+
+def test_the_plan_is_that_of_a_read_only_command_here(operator: Operator) -> None:
+    plan = operator.run("doctor", "--plan", "--json").value["plan"]
+    assert any(f"--ro-bind {operator.workspace} {operator.workspace}" in line for line in plan)
+    text = operator.run("doctor", "--plan", "-q").text
+    assert "\nplan of a read-only command here:\n" in text
+    assert f"--ro-bind {operator.workspace} {operator.workspace}" in text
+
+
+def test_a_package_that_is_missing_is_a_note(operator: Operator) -> None:
+    bare = ("sh", "-c", 'python=$1; shift; exec "$python" -S "$@"', "sh")
+    done = operator.run("doctor", "--json", before=bare)
+    assert done.status == 0
+    known = findings(done)
+    assert (known["requests"]["state"], known["requests"]["text"]) == ("note", "not installed, needed for HTTP")
+    assert (known["PyYAML"]["state"], known["PyYAML"]["hint"]) == ("note", "install PyYAML")
