@@ -23,7 +23,8 @@ sys.path.insert(0, str(ROOT))
 from latch.limits import Limits  # noqa: E402
 from latch.extensions.host import ExtensionHost  # noqa: E402
 from latch.settings import ExtensionSettings, SandboxSettings  # noqa: E402
-from latch.system.sandbox import Prepared, Sandbox  # noqa: E402
+from latch.system.planning import Prepared  # noqa: E402
+from latch.system.sandbox import Sandbox  # noqa: E402
 from latch.system.scope import Scope  # noqa: E402
 
 # One peer for both sides, without SDK or framework, so that the ratio is that of the hosts.
@@ -119,7 +120,7 @@ def _spawn(place: Path) -> tuple[Callable[[], None], Callable[[], None]]:
     sandbox = Sandbox(SandboxSettings(state_directory=place / "state"))
     scope = Scope.root()
     bubblewrap = sandbox.ready(scope, wanted="the benchmark")
-    prepared = sandbox.prepare_command(
+    prepared = sandbox.planner.prepare_command(
         ("/usr/bin/true",), workspace=workspace, writable=False, network=True, features=bubblewrap.features
     )
 

@@ -23,7 +23,7 @@ from ..errors import ConfigError, ConfigProblem, StoreError, UnsafeModes
 from ..limits import ExtensionLimits, LifecycleLimits, ResourceLimits
 from ..system.files import check_private
 from ..system.machine import Machine
-from ..system.toolchain import find_bind_refusal
+from ..system.bindsources import find_bind_refusal
 from .tomlfile import load_toml
 
 __all__ = ["Settings"]

@@ -39,7 +39,8 @@ from ..limits import DEFAULT, Limits
 from ..settings import ExtensionSettings
 from ..system import housekeeper
 from ..system.child import Child
-from ..system.sandbox import Prepared, Sandbox
+from ..system.planning import Prepared
+from ..system.sandbox import Sandbox
 from ..system.scope import Scope
 from ..wire.jsontext import Json, encode_json
 from .conversation import Answered, Became, Event, ExtensionConversation, Ignored, Refused, State
@@ -113,7 +114,7 @@ class ExtensionHost:
             network=settings.network,
         )
         try:
-            prepared = sandbox.prepare_peer(
+            prepared = sandbox.planner.prepare_peer(
                 peer,
                 settings.command,
                 settings.args,
@@ -406,12 +407,11 @@ class ExtensionHost:
 
     def _exchange(self, work: Callable[[], _T], scope: Scope) -> _T:
         """Hold the child while *work* runs; whatever goes wrong, but for our caller's mistakes, ends it."""
+        held = False
         try:
             self._child.hold()
-            try:
-                return work()
-            finally:
-                self._child.release()
+            held = True
+            return work()
         except UsageError:
             raise
         except WireError as error:
@@ -424,6 +424,10 @@ class ExtensionHost:
             if self._over is None and self._conversation.state is not State.READY:
                 self._end(UsageError(f"{self._peer} was ended, because its use was cancelled"), scope)
             raise error
+        finally:
+            # NOTE: only after its end, which must not wait for an idle pass over a flood.
+            if held:
+                self._child.release()
 
     def _end(self, error: LatchError, scope: Scope) -> LatchError:
         """End the child and return *error* with what was learnt; it is the answer to every later call."""

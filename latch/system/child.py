@@ -272,7 +272,7 @@ class Child:
                 self._read_stderr()
             if self._pipes.stdout in ready:
                 self._take_idle(self._read("stdout"))
-            elif self._pipes.status in ready:
+            if self._pipes.status in ready:
                 self._read_status()
         self._drain_stderr(scope)
         self._drain_stdout(self._take_idle, scope)
@@ -308,7 +308,8 @@ class Child:
             if self._pipes.stdout in ready:
                 chunk = self._read("stdout")
                 done = (bool(chunk) and on_output(chunk)) or done
-            elif self._pipes.status in ready:
+            # NOTE: what is still to be heard is drained after the end; output without end must not hide it.
+            if self._pipes.status in ready:
                 self._read_status()
 
     def _open_reads(self) -> list[int]:

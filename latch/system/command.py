@@ -15,7 +15,8 @@ from ..errors import LatchError
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
 from .child import Child, ChildExit
-from .sandbox import Prepared, Sandbox
+from .planning import Prepared
+from .sandbox import Sandbox
 from .scope import Scope
 from .workspace import AppearedFile, look_at_workspace, planted_git_files, remove_planted_git_files
 
@@ -72,7 +73,7 @@ def run_sandboxed(
     sandbox = sandbox or Sandbox(SandboxSettings(), limits=limits)
     real = Path(os.path.realpath(workspace))
     bubblewrap = sandbox.ready(scope, wanted=f'command "{argv[0] if argv else ""}"', workspace=real, network=network)
-    prepared = sandbox.prepare_command(
+    prepared = sandbox.planner.prepare_command(
         tuple(argv),
         workspace=real,
         writable=writable,

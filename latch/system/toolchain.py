@@ -10,7 +10,7 @@ Once it passed through a workspace file it yields rows of the table only. For co
 are a model's, the whole answer comes from the operator's ``PATH`` and rows of the table.
 
 Not here: the order of mounts (``plan.py``), and whether a root may be shown: every root, and every
-path an operator names, is to be handed to :func:`check_bind_source`.
+path an operator names, is to be handed to :func:`~.bindsources.check_bind_source`.
 """
 
 from __future__ import annotations
@@ -19,48 +19,22 @@ import errno
 import os
 import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Iterator
 
 from ..errors import CommandUnusable, ContainmentError
 from ..limits import FileLimits
 from .files import read_contained_head, read_contained_text, read_head, read_regular
+from .paths import both_names, lies_in, lies_in_any, real_path
 
 __all__ = [
-    "SECRET_ENTRIES",
-    "STARTUP_ENTRIES",
     "SYSTEM_TREES",
     "TOOLCHAIN_ROWS",
     "Toolchain",
-    "check_bind_source",
-    "find_bind_refusal",
     "find_toolchain",
     "resolve_command",
     "toolchain_from_path",
 ]
-
-# Entries of a home that hold secrets. A name may be a pattern of fnmatch; order is that of messages.
-SECRET_ENTRIES = tuple(
-    """
-    .ssh .gnupg .aws .azure .kube .docker .config/gcloud .config/gh .config/hub .config/git/credentials
-    .git-credentials .git-credential-cache .netrc .npmrc .pypirc .yarnrc.yml .cargo/credentials
-    .cargo/credentials.toml .gem/credentials .m2/settings.xml .gradle/gradle.properties .composer/auth.json
-    .nuget .terraform.d .vault-token .pgpass .my.cnf .s3cfg .boto .config/rclone .config/op .config/heroku
-    .config/doctl .password-store .local/share/keyrings .local/share/kwalletd .mozilla .thunderbird
-    .config/google-chrome .config/chromium .config/BraveSoftware .cache/huggingface/token .huggingface .claude
-    .claude.json .codex .gemini .config/github-copilot .config/opencode .local/share/opencode .*_history
-    .lesshst .viminfo .local/share/fish .histfile *.kdbx .pki
-    """.split()
-)
-
-# Entries of a home whose content the operator's own shell or session runs: never to be written.
-STARTUP_ENTRIES = tuple(
-    """
-    .config/systemd .config/autostart .config/fish .bashrc .bash_profile .bash_login .bash_logout .profile
-    .zshrc .zshenv .zprofile .zlogin .local/bin bin
-    """.split()
-)
 
 # Toolchain roots. Relative ones lie in the home; behind "/*" the root is the entry, not the directory.
 TOOLCHAIN_ROWS = tuple(
@@ -83,10 +57,6 @@ SYSTEM_TREES = tuple(Path("/", name) for name in ("usr", "bin", "sbin", "lib", "
 # Directories that gather things of every kind: one file of theirs is shown, never the whole.
 _BROAD_IN_HOME = (".local", ".local/bin", ".local/share", ".local/state", ".local/lib", ".config", ".cache")
 _BROAD = ("/var/tmp", "/var/lib", "/var/cache", "/dev/shm", "/run/user")
-
-# Never bound: the kernel's views, and trees that the sandbox builds itself.
-_KERNEL_VIEWS = ("/proc", "/sys", "/dev")
-_REFUSED_WHOLE = ("/run", "/etc", "/tmp", "/home", "/root")
 
 # The kernel reads no more of a "#!" line.
 _SHEBANG_BYTES = 256
@@ -133,7 +103,7 @@ def resolve_command(command: str, *, search_path: str, outside: Path | None) -> 
         candidate = Path(entry, command)
         if not os.path.lexists(candidate) or os.path.isdir(candidate):
             continue
-        if outside is not None and _lies_in_any(entry, _both(outside)):
+        if outside is not None and lies_in_any(entry, both_names(outside)):
             unusable = _in_workspace(candidate)
             continue
         if os.path.isfile(candidate) and not os.access(candidate, os.X_OK):
@@ -177,99 +147,24 @@ def toolchain_from_path(
     search = _Search(home=home, workspace=workspace, visible=visible)
     for entry in _absolute_entries(search_path):
         search.include_row(entry)
-        if _real(entry) == _real(os.path.join(search.home, ".local/bin")):
+        if real_path(entry) == real_path(os.path.join(search.home, ".local/bin")):
             search.include_programs(entry)
         for name in ("python3", "python"):
-            search.include_user_site(_real(os.path.join(entry, name)))
+            search.include_user_site(real_path(os.path.join(entry, name)))
     for name in (".venv", "venv", "env"):
         search.include_base(os.path.join(search.workspaces[0], name), trusted=False)
     return search.result(None, search_path, in_workspace=True)
-
-
-def check_bind_source(
-    path: Path, *, home: Path, private: tuple[Path, ...], what: str, writable: bool = False
-) -> Path:
-    """Return the real path of *path*, or raise :class:`ContainmentError` when it may not be shown.
-
-    *what* is who asks (``ro_paths``), for the text. Refused: what is absent or relative, and what
-    :func:`find_bind_refusal` says.
-    """
-    if not path.is_absolute():
-        raise ContainmentError(str(path), f"{what}: must be an absolute path")
-    if not os.path.exists(path):
-        raise ContainmentError(str(path), f"{what}: does not exist")
-    refusal = find_bind_refusal(path, home=home, private=private, writable=writable)
-    if refusal is not None:
-        raise ContainmentError(str(path), f"{what}: {refusal}")
-    return Path(_real(path))
-
-
-def find_bind_refusal(
-    path: Path, *, home: Path, private: tuple[Path, ...], writable: bool = False
-) -> str | None:
-    """Return why the real place of *path* may not be shown (or, *writable*, written), or None.
-
-    It may not be, contain or lie in a secret of *home* or a directory of *private*; nor be or contain
-    the home or a tree that the sandbox builds itself. *path* need not exist.
-    """
-    real, real_home = _real(path), _real(home)
-    for tree in _KERNEL_VIEWS:
-        # Also as named: their links lead out of them, and not to the same place for everybody.
-        if _lies_in(real, tree) or _lies_in(os.path.abspath(path), tree):
-            return f"is or lies in {tree}"
-    if _lies_in(real_home, real):
-        return "is the home directory" if real == real_home else f'contains the home directory "{real_home}"'
-    for tree in _REFUSED_WHOLE:
-        if _lies_in(tree, real):
-            return f"is {tree}" if real == tree else f"contains {tree}"
-    for directory in private:
-        for place in _both(directory):
-            relation = _relation(real, place)
-            if relation:
-                return f'{relation} "{directory}", which is private'
-    return _find_secret(real, real_home, SECRET_ENTRIES, "may hold secrets") or (
-        _find_secret(real, real_home, STARTUP_ENTRIES, "runs when you log in or work") if writable else None
-    )
-
-
-def _find_secret(real: str, real_home: str, entries: tuple[str, ...], why: str) -> str | None:
-    parts = os.path.relpath(real, real_home).split("/") if _lies_in(real, real_home) else None
-    for entry in entries:
-        pattern = entry.split("/")
-        if parts is not None and all(map(fnmatchcase, parts, pattern)):
-            depth = len(parts) - len(pattern)
-            relation = "is" if depth == 0 else "contains" if depth < 0 else "lies in"
-            return f'{relation} "~/{entry}", which {why}'
-        for place in _existing(real_home, pattern):
-            # An entry may be a link to where it is really kept.
-            related = _relation(real, _real(place))
-            if related:
-                return f'{related} the target of "~/{entry}", which {why}'
-    return None
-
-
-def _existing(real_home: str, pattern: list[str]) -> Iterator[str]:
-    if "*" not in "".join(pattern):
-        place = os.path.join(real_home, *pattern)
-        if os.path.lexists(place):
-            yield place
-        return
-    try:
-        names = os.listdir(real_home)
-    except OSError:
-        return
-    yield from (os.path.join(real_home, name) for name in names if fnmatchcase(name, pattern[0]))
 
 
 class _Search:
     """One search: it gathers roots, links and hops, and answers what of the disk is visible."""
 
     def __init__(self, *, home: Path, workspace: Path, visible: tuple[Path, ...]) -> None:
-        self.home = _real(home)
-        self.homes = _both(home)
+        self.home = real_path(home)
+        self.homes = both_names(home)
         # NOTE: the real path first.
-        self.workspaces = _both(workspace)[::-1]
-        self.visible = [place for tree in visible for place in _both(tree)]
+        self.workspaces = both_names(workspace)[::-1]
+        self.visible = [place for tree in visible for place in both_names(tree)]
         self.roots: list[str] = []
         self.links: list[tuple[str, str]] = []
         self.hops: list[str] = []
@@ -384,7 +279,7 @@ class _Search:
         """Include the programs of the operator's *directory* one by one, each with its row."""
         for name in sorted(_names(directory)):
             path = os.path.join(directory, name)
-            real = _real(path)
+            real = real_path(path)
             if not os.path.isfile(real) or not os.access(real, os.X_OK):
                 continue
             if os.path.islink(path):
@@ -415,9 +310,9 @@ class _Search:
     def include_user_site(self, place: str) -> None:
         """Include what ``pip install --user`` put where the system's Python at *place* looks."""
         version = _PYTHON.fullmatch(os.path.basename(place))
-        if version and _lies_in_any(place, self.visible):
+        if version and lies_in_any(place, self.visible):
             packages = os.path.join(self.home, ".local/lib", version.group(0), "site-packages")
-            if _real(packages) == packages and os.path.isdir(packages):
+            if real_path(packages) == packages and os.path.isdir(packages):
                 self.roots.append(packages)
 
     def add_root(self, place: str, trusted: bool, *, whole: bool = False) -> None:
@@ -450,10 +345,10 @@ class _Search:
     def row_of(self, place: str) -> tuple[str, tuple[str, ...]] | None:
         """Return the root of the row that *place* lies in, and its companions, or None."""
         for base, entry, companions in self.rows:
-            if not _lies_in(place, base) or (entry and place == base):
+            if not lies_in(place, base) or (entry and place == base):
                 continue
             root = os.path.join(base, place[len(base):].split("/")[1]) if entry else base
-            if any(_lies_in(other, root) for other in (self.home, *(self.workspaces if entry else ()))):
+            if any(lies_in(other, root) for other in (self.home, *(self.workspaces if entry else ()))):
                 continue
             return root, companions
         return None
@@ -464,15 +359,15 @@ class _Search:
             return True
         if any(directory == os.path.join(home, name) for home in self.homes for name in _BROAD_IN_HOME):
             return True
-        return any(_lies_in(place, directory) for place in (*self.homes, *self.workspaces))
+        return any(lies_in(place, directory) for place in (*self.homes, *self.workspaces))
 
     def is_visible(self, place: str) -> bool:
         """Say whether the real path *place* is shown by a tree, the workspace or a root found so far."""
-        return _lies_in_any(place, [*self.visible, *self.workspaces, *self.roots])
+        return lies_in_any(place, [*self.visible, *self.workspaces, *self.roots])
 
     def in_workspace(self, place: str) -> bool:
         """Say whether *place* is the repository's."""
-        return _lies_in_any(place, self.workspaces)
+        return lies_in_any(place, self.workspaces)
 
     def read_text(self, path: str) -> str | None:
         """Return a small text file, contained where it is the workspace's (security.md T7); else None."""
@@ -497,19 +392,19 @@ class _Search:
 
     def contained(self, path: str) -> tuple[Path, str]:
         """Return the workspace and the name of *path* in it."""
-        root = next(root for root in self.workspaces if _lies_in(path, root))
+        root = next(root for root in self.workspaces if lies_in(path, root))
         return Path(root), os.path.relpath(path, root)
 
     def result(self, program: Path | None, search_path: str, *, in_workspace: bool) -> Toolchain:
         """Return what was gathered, each thing once; *in_workspace* keeps the repository's PATH entries."""
         shown = [*self.visible, *self.workspaces]
-        self.roots = _outermost([root for root in self.roots if not _lies_in_any(root, shown)])
+        self.roots = _outermost([root for root in self.roots if not lies_in_any(root, shown)])
         entries = list(self.entries(search_path, in_workspace))
         # NOTE: the plan recreates the links on the way to the home itself.
         links = [
             (target, place)
             for target, place in dict.fromkeys(self.links)
-            if not self.is_visible(place) and not any(_lies_in(home, place) for home in self.homes)
+            if not self.is_visible(place) and not any(lies_in(home, place) for home in self.homes)
         ]
         return Toolchain(
             program=program,
@@ -558,7 +453,7 @@ def _rows(home: str) -> Iterator[tuple[str, bool, tuple[str, ...]]]:
         entry = row.endswith("/*")
         name = row[:-2] if entry else row
         companions = tuple(os.path.join(home, other) for other in _COMPANIONS.get(row, ()))
-        yield _real(os.path.join(home, name)), entry, companions
+        yield real_path(os.path.join(home, name)), entry, companions
 
 
 def _is_prefix(directory: str, below: str) -> bool:
@@ -610,8 +505,8 @@ def _parse_pyvenv(text: str | None) -> str | None:
 
 
 def _check_program(path: Path, outside: Path | None) -> Path:
-    real = _real(path)
-    if outside is not None and any(_lies_in_any(place, _both(outside)) for place in (str(path), real)):
+    real = real_path(path)
+    if outside is not None and any(lies_in_any(place, both_names(outside)) for place in (str(path), real)):
         raise _in_workspace(path)
     if not os.path.exists(path):
         reason = "is a link to nothing" if os.path.lexists(path) else "does not exist"
@@ -633,34 +528,7 @@ def _absolute_entries(search_path: str) -> list[str]:
     return list(dict.fromkeys(entry for entry in search_path.split(":") if entry.startswith("/")))
 
 
-def _both(path: Path) -> list[str]:
-    """Return *path* as it is named and where it really is, each once."""
-    return list(dict.fromkeys([os.path.abspath(path), _real(path)]))
-
-
-def _real(path: str | Path) -> str:
-    try:
-        return os.path.realpath(path)
-    except OSError:
-        # Python 3.9 and a link that may not be read, as some of /proc.
-        return os.path.abspath(path)
-
-
-def _lies_in(path: str, tree: str) -> bool:
-    return path == tree or path.startswith(tree if tree == "/" else tree + "/")
-
-
-def _lies_in_any(path: str, trees: list[str]) -> bool:
-    return any(_lies_in(path, tree) for tree in trees)
-
-
-def _relation(path: str, other: str) -> str | None:
-    if path == other:
-        return "is"
-    return "lies in" if _lies_in(path, other) else "contains" if _lies_in(other, path) else None
-
-
 def _outermost(paths: list[str]) -> list[str]:
     """Return *paths* without those that lie in another, each once, in order."""
     unique = list(dict.fromkeys(paths))
-    return [path for path in unique if not any(path != other and _lies_in(path, other) for other in unique)]
+    return [path for path in unique if not any(path != other and lies_in(path, other) for other in unique)]

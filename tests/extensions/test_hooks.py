@@ -237,6 +237,10 @@ def test_another_shape_is_refused(structure: str, after: Json) -> None:
         check_transformed(structure, BEFORE[structure], after)
 
 
+def test_a_structure_that_is_not_known_here_has_no_shape_to_keep() -> None:
+    assert check_transformed("later", {"a": 1}, ["other"]) == ["other"]
+
+
 def test_messages_may_not_change_places() -> None:
     after = changed("model_request", ("messages",), list(reversed(REQUEST["messages"])))
     with pytest.raises(WireError, match=r"messages\[0\]"):

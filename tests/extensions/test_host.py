@@ -308,6 +308,36 @@ def test_an_unknown_registration_is_answered_as_an_unknown_request(workspace: Pa
     assert [message["error"]["code"] for message in trace.told("->") if "error" in message] == [-32601]
 
 
+def test_an_error_for_initialize_ends_the_start(workspace: Path, scope: Scope, marker: str) -> None:
+    with pytest.raises(PeerRefused, match='answered with an error: "busy"') as raised:
+        open_peer(workspace, "--misbehave", "answers-error:busy:initialize", env=hosted.marked(marker))
+    assert (raised.value.peer, raised.value.stage) == ('extension "peer"', "initialize")
+
+
+def test_one_that_does_not_wait_for_us_is_heard_all_the_same(
+    workspace: Path, tmp_path: Path, scope: Scope
+) -> None:
+    # answer, registrations and ready leave in one write, as soon as initialize came
+    body = (
+        "first, held = take(), []\n"
+        "write = sys.stdout.buffer.write\n"
+        "def frame(**message):\n"
+        "    text = json.dumps(message).encode()\n"
+        "    return b'Content-Length: %d\\r\\n\\r\\n' % len(text) + text\n"
+        "write(frame(jsonrpc='2.0', id=first['id'], result={'protocolVersion': '0.1'})\n"
+        "    + frame(jsonrpc='2.0', id=1, method='tool.register', params={'name': 't'})\n"
+        "    + frame(jsonrpc='2.0', method='ready'))\n"
+        "sys.stdout.buffer.flush()\n"
+        "heard = [take() for _ in range(3)]\n"
+        "say(id=heard[2]['id'], result=[one.get('method', one.get('id')) for one in heard])\n"
+        "say(id=take()['id'], result=None); take()\n"
+    )
+    settings = program(tmp_path, body)
+    with ExtensionHost.open(settings, workspace=workspace, scope=scope) as host:
+        assert host.settings is settings
+        assert host.call_tool("t", {}, scope) == ["initialized", 1, "tool.execute"]
+
+
 # -- hooks -----------------------------------------------------------------------------------------------
 
 
@@ -516,7 +546,8 @@ def test_one_that_died_while_idle_is_seen_at_once_by_the_next_call(
 def test_what_it_broke_while_idle_is_raised_by_the_next_call(
     workspace: Path, tmp_path: Path, scope: Scope
 ) -> None:
-    body = "import time\nstart(('tool.register', {'name': 't'}))\ntime.sleep(0.1); print('oops', flush=True); take()"
+    begin = "import time\nstart(('tool.register', {'name': 't'}))\n"
+    body = begin + "time.sleep(0.1)\nprint('oops', flush=True)\ntake()\n"
     host = ExtensionHost.open(program(tmp_path, body), workspace=workspace, scope=scope)
     time.sleep(0.1 + 3 * DEFAULT.process.housekeeping_seconds)
     with pytest.raises(PeerProtocolError, match="oops") as raised:
@@ -774,6 +805,15 @@ def test_a_program_that_cannot_run_is_named_with_its_extension(
         open_peer(workspace, command=command, args=())
     assert raised.value.status == status
     assert str(raised.value).startswith('extension "peer": ') and command in str(raised.value)
+    assert hosted.own_children() == []
+
+
+def test_a_program_that_the_sandbox_cannot_execute_is_explained(workspace: Path, tmp_path: Path) -> None:
+    garbage = executable(tmp_path / "garbage", "#!/etc/passwd\n")
+    with pytest.raises(CommandUnusable) as raised:
+        open_peer(workspace, command=str(garbage), args=())
+    assert raised.value.status == 126
+    assert 'extension "peer"' in str(raised.value) and str(garbage) in str(raised.value)
     assert hosted.own_children() == []
 
 

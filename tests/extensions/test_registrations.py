@@ -62,6 +62,7 @@ def test_everything_is_kept_in_the_order_it_came() -> None:
         ("tool.execute",),
     )
     assert known.diagnostics == ()
+    assert known.has_tool("b") and known.has_tool("a.b/ü") and not known.has_tool("run")
 
 
 def test_a_hook_registered_twice_is_one_and_a_null_description_is_none() -> None:

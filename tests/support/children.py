@@ -18,7 +18,8 @@ from latch.settings import SandboxSettings
 from latch.system import spawner
 from latch.system.child import Child, Pipes
 from latch.system.ledger import TOKEN_VARIABLE
-from latch.system.sandbox import Sandbox, _pipes_and_request
+from latch.system.sandbox import Sandbox
+from latch.system.starting import pipes_and_request
 from latch.system.scope import Scope
 
 __all__ = ["gated_child", "patient", "plain_child", "sandboxed_child"]
@@ -84,7 +85,7 @@ def sandboxed_child(
     """Start *script* in the sandbox, as a shell or, with *python*, in this interpreter; end it afterwards."""
     sandbox = sandbox or Sandbox(SandboxSettings())
     bubblewrap = sandbox.ready(patient(), wanted="test", workspace=workspace)
-    prepared = sandbox.prepare_peer(
+    prepared = sandbox.planner.prepare_peer(
         "test",
         sys.executable if python else "/bin/sh",
         ("-ESu", "-c", script) if python else ("-c", script),
@@ -104,10 +105,10 @@ def gated_child(script: str, workspace: Path, *, token: str) -> Iterator[Child]:
     """Start *script* in the sandbox up to its gate, which nobody opens; end it afterwards."""
     sandbox = Sandbox(SandboxSettings())
     bubblewrap = sandbox.ready(patient(), wanted="test", workspace=workspace)
-    prepared = sandbox.prepare_peer(
+    prepared = sandbox.planner.prepare_peer(
         "test", "/bin/sh", ("-c", script), workspace=workspace, environment={}, features=bubblewrap.features
     )
-    pipes, request = _pipes_and_request(bubblewrap, prepared.plan, token, None)
+    pipes, request = pipes_and_request(bubblewrap, prepared.plan, token, None)
     process = spawner.spawn(request, patient())
     child = Child(
         process,

@@ -15,13 +15,14 @@ import select
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 from tests.support.census import eventually, is_dead
 
-__all__ = ["LATCH", "PEER", "Done", "OnTerminal", "Operator", "listing", "shown"]
+__all__ = ["LATCH", "PEER", "Done", "OnTerminal", "Operator", "listing", "sealed_home"]
 
 ROOT = Path(__file__).resolve().parents[2]
 LATCH = ROOT / "bin" / "latch"
@@ -222,6 +223,27 @@ class OnTerminal:
         return bool(chunk)
 
 
+@contextmanager
+def sealed_home(operator: Operator, bwrap: Path) -> Iterator[tuple[str, ...]]:
+    """Make the home of *operator* read-only; yields what a command line must start with to find it so.
+
+    Permissions do not hold root, who gets a mount instead; below that mount an ordinary user would be in a
+    user namespace where bubblewrap itself no longer belongs to root.
+    """
+    home = str(operator.home)
+    if os.getuid() == 0:
+        yield (str(bwrap), "--dev-bind", "/", "/", "--ro-bind", home, home, "--")
+        return
+    directories = [operator.home, *(path for path in operator.home.rglob("*") if path.is_dir())]
+    for path in directories:
+        path.chmod(0o500)
+    try:
+        yield ()
+    finally:
+        for path in directories:
+            path.chmod(0o700)
+
+
 def listing(*places: Path) -> list[tuple[str, int, int, int]]:
     """Return everything below *places*: path, mode, size, and when it was last changed."""
     found = []
@@ -232,14 +254,14 @@ def listing(*places: Path) -> list[tuple[str, int, int, int]]:
     return found
 
 
-def shown(pairs: dict[str, Any]) -> str:
+def _inline(pairs: dict[str, Any]) -> str:
     """Return *pairs* as an inline table."""
     return "{ " + ", ".join(_pairs(pairs)) + " }"
 
 
 def _pairs(table: dict[str, Any]) -> list[str]:
     return [
-        f"{key} = {shown(value) if isinstance(value, dict) else json.dumps(value, default=str)}"
+        f"{key} = {_inline(value) if isinstance(value, dict) else json.dumps(value, default=str)}"
         for key, value in table.items()
     ]
 

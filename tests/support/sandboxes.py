@@ -15,15 +15,27 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
+from latch.errors import LatchError
 from latch.limits import DEFAULT, Limits, ResourceLimits
 from latch.settings import SandboxSettings
 from latch.system.command import CommandResult, run_prepared, run_sandboxed
 from latch.system.machine import Machine
 from latch.system.plan import SandboxPlan
-from latch.system.sandbox import Prepared, Sandbox
+from latch.system.planning import Prepared
+from latch.system.sandbox import Sandbox
 from latch.system.scope import Scope
 
-__all__ = ["ROOT", "SYSTEM_PATH", "Place", "git", "needs", "outside_of_scratch", "place_in", "system_python"]
+__all__ = [
+    "ROOT",
+    "SYSTEM_PATH",
+    "Place",
+    "fails",
+    "git",
+    "needs",
+    "outside_of_scratch",
+    "place_in",
+    "system_python",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -91,7 +103,7 @@ class Place:
         self, *argv: str, writable: bool = False, network: bool = False, git_metadata: bool = False
     ) -> Prepared:
         """Plan a command with every option of today's bubblewrap."""
-        return self.sandbox.prepare_command(
+        return self.sandbox.planner.prepare_command(
             argv,
             workspace=self.workspace,
             writable=writable,
@@ -107,7 +119,7 @@ class Place:
     def prepare_peer(self, command: str, *args: str, **how: Any) -> Prepared:
         """Plan a peer with every option of today's bubblewrap."""
         how = {"environment": {}, "features": EVERY_FEATURE, "workspace": self.workspace, **how}
-        return self.sandbox.prepare_peer('extension "probe"', command, args, **how)
+        return self.sandbox.planner.prepare_peer('extension "probe"', command, args, **how)
 
     def peer(self, command: str, *args: str, **how: Any) -> tuple[int | None, str, str]:
         """Run a peer to its end; return its status and what it wrote."""
@@ -176,3 +188,11 @@ def git(directory: Path, *words: str) -> str:
         check=True,
     )
     return done.stdout.strip()
+
+
+def fails(place: Place, *argv: str, **how: bool) -> LatchError:
+    """Run a command that must not start, with a mark that shows whether it did."""
+    with pytest.raises(LatchError) as caught:
+        place.run(*(argv or ("touch", "ran")), writable=True, **how)
+    assert not (place.workspace / "ran").exists()
+    return caught.value

@@ -94,7 +94,7 @@ def test_a_process_is_moved_by_writing_its_number(tmp_path: Path) -> None:
         ("8:pids:/\n", MEMORY_MOUNT),
         ("8:memory:/\n", V1_MOUNT.format(root="/")),
         ("8:pids:/other\n", V1_MOUNT.format(root="/docker/abc")),
-        ("8:pids:/docker/abcdef\n", V1_MOUNT.format(root="/docker/abc")),
+        ("8:pids:/\n", V1_MOUNT.format(root="/").replace("rw,pids", "rw,notpids")),
         ("0::/\n", V2_MOUNT.format(root="/", point="/sys/fs/cgroup")),
         ("0::/\n", "41 31 0:38 / /x rw - cgroup2\n"),
     ],
@@ -104,7 +104,7 @@ def test_a_process_is_moved_by_writing_its_number(tmp_path: Path) -> None:
         "another controller's mount",
         "not our controller",
         "outside the mount",
-        "a longer name",
+        "a controller of a longer name",
         "controller not handed down",
         "short line",
     ],
@@ -113,6 +113,11 @@ def test_where_there_is_no_place_there_is_no_group(tmp_path: Path, groups: str, 
     root = machine(tmp_path, groups=groups, mounts=mounts, directory="sys/fs/cgroup/pids")
     assert make_pids_group("g", 5, root=root) is None
     assert list((root / "sys/fs/cgroup/pids").iterdir()) == []
+
+
+def test_a_group_beside_the_mounted_one_is_not_taken_for_one_below_it(tmp_path: Path) -> None:
+    root = v1(tmp_path, ours="/docker/abcdef", mount_root="/docker/abc", directory="sys/fs/cgroup/pids/def")
+    assert make_pids_group("g", 5, root=root) is None
 
 
 def test_a_machine_without_proc_has_no_group(tmp_path: Path) -> None:

@@ -302,14 +302,29 @@ def test_waiting_for_an_exit_that_does_not_come_is_bounded(ms: float) -> None:
             child.wait_exit(Scope.root(100 * ms))
 
 
-OUTLIVES = "import os; os.close(int(os.environ['STATUS']))\nwhile True:\n    os.write({}, b'x' * 65536)"
+# The monitor's part is played by the parent, which ends while its child goes on writing.
+OUTLIVES = """
+import os, time
+if os.fork() == 0:
+    os.close(int(os.environ['STATUS']))
+    while True:
+        os.write({}, b'x' * 65536)
+time.sleep(0.1)
+"""
 
 
 @pytest.mark.parametrize("stream", [1, 2])
 @pytest.mark.parametrize("call", ["pump", "wait_exit", "end"])
 def test_output_of_what_outlives_its_monitor_is_not_read_for_ever(stream: int, call: str) -> None:
-    limits = ProcessLimits(drain_seconds=0.1)
+    limits = ProcessLimits(drain_seconds=0.1, read_bytes=4096)
+
+    def slow(_: bytes) -> bool:
+        # Slower than the writer, so that the pipe is never empty.
+        time.sleep(0.002)
+        return False
+
     with plain_child(OUTLIVES.format(stream), language="python", limits=limits) as child:
+        child.on_idle = child.on_stderr = slow
         began = time.monotonic()
         if call == "end":
             child.end(patient())
@@ -318,7 +333,7 @@ def test_output_of_what_outlives_its_monitor_is_not_read_for_ever(stream: int, c
                 child.wait_exit(patient())
         else:
             with pytest.raises(PeerGone), child.driving():
-                child.pump(never, patient())
+                child.pump(slow, patient())
         assert time.monotonic() - began < 5
 
 
@@ -356,6 +371,8 @@ def test_an_idle_pass_reads_so_much_and_no_more(script: str) -> None:
         def count(chunk: bytes) -> None:
             nonlocal read
             read += len(chunk)
+            # Slower than the writer, so that the pipe is never empty.
+            time.sleep(0.002)
 
         child.on_idle = child.on_stderr = count
         time.sleep(0.02)
@@ -773,7 +790,7 @@ def test_a_start_cancelled_at_any_moment_leaves_nothing(sandbox: Path, workspace
     rounds = 200 if os.environ.get("LATCH_SOAK") == "1" else 20
     box = Sandbox(SandboxSettings())
     bubblewrap = box.ready(patient(), wanted="test", workspace=workspace)
-    prepared = box.prepare_peer(
+    prepared = box.planner.prepare_peer(
         "test",
         "/bin/sh",
         ("-c", "setsid sleep 1000 & exec sleep 1000"),

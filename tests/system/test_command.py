@@ -167,7 +167,7 @@ def test_a_cancelled_one_is_ended(place: Place) -> None:
     holder = place.sandbox
     features = holder.ready(scope, wanted="a tool", network=False).features
     words = ("sh", "-c", f"echo go; sleep {mark}")
-    prepared = holder.prepare_command(
+    prepared = holder.planner.prepare_command(
         words, workspace=place.workspace, writable=False, network=False, features=features
     )
     with pytest.raises(BaseException, match="enough"):
@@ -196,7 +196,7 @@ def test_a_descriptor_to_read_stays_the_callers(place: Place) -> None:
     os.close(write)
     holder, scope, said = place.sandbox, Scope.root(20), bytearray()
     features = holder.ready(scope, wanted="a tool", network=False).features
-    prepared = holder.prepare_command(
+    prepared = holder.planner.prepare_command(
         ("cat",), workspace=place.workspace, writable=False, network=False, features=features
     )
     run_prepared(holder, prepared, scope, on_stdout=said.extend, on_stderr=lambda chunk: None, stdin=read)

@@ -127,17 +127,34 @@ def test_a_child_has_the_named_descriptors_and_no_other(tmp_path: Path) -> None:
 
 
 def test_a_child_has_an_empty_signal_mask_and_default_dispositions() -> None:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1})
-    try:
-        _, said = run("cat", "/proc/self/status")
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    # In a process of its own, because the spawner's thread is made by the first who asks, with its mask.
+    script = """
+import os, signal, sys
+from latch.system import spawner
+from latch.system.scope import Scope
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1})
+null = os.open("/dev/null", os.O_RDWR)
+made = spawner.SpawnRequest(("/bin/cat", "/proc/self/status"), {}, stdin=null, stdout=os.dup(1), stderr=null)
+spawner.spawn(made, Scope.root(10)).wait()
+"""
+    said = run_host(script).stdout
     status = dict(line.split(":\t", 1) for line in said.splitlines() if line.startswith("Sig"))
     assert int(status["SigBlk"], 16) == 0
     ignored = int(status["SigIgn"], 16)
     # What Python itself ignores in its own process must not be passed on.
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGUSR1):
         assert not ignored & (1 << (number - 1)), number
+
+
+def run_host(script: str) -> subprocess.CompletedProcess[str]:
+    """Run *script* as a host of its own."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 KEYRING = """
@@ -237,13 +254,7 @@ if pid == 0:
     os._exit(start())
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_host(script)
     assert (done.stdout, done.stderr) == ("7\n7\n", "")
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from latch.system import cgroup, kernelcalls
 from latch.system.spawner import hardening
-from latch.system.toolchain import SECRET_ENTRIES
+from latch.system.bindsources import SECRET_ENTRIES
 from tests.support.sandboxes import Place, git, needs, outside_of_scratch, place_in, system_python
 
 SECRET = "decoy-secret-5d2f"

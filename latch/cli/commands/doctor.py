@@ -255,7 +255,7 @@ def _sockets(root: Path, *, most_entries: int = 10_000) -> Iterator[Path]:
 
 def _plan(settings: Settings, options: argparse.Namespace, bubblewrap: Bubblewrap) -> list[str]:
     sandbox = Sandbox(settings.sandbox, machine=options.machine)
-    prepared = sandbox.prepare_command(
+    prepared = sandbox.planner.prepare_command(
         ("sh",), workspace=options.cwd, writable=False, network=False, features=bubblewrap.features
     )
     return prepared.plan.lines()

@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace, io: Terminal) -> int:
     sandbox: Sandbox = sandbox_for(load_settings(options), machine=options.machine)
     wanted = f'command "{options.command[0]}"'
     bubblewrap = sandbox.ready(options.scope, wanted=wanted, workspace=options.cwd, network=options.network)
-    prepared = sandbox.prepare_command(
+    prepared = sandbox.planner.prepare_command(
         tuple(options.command),
         workspace=options.cwd,
         writable=options.write,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_line import Done, Operator, listing
+from tests.support.command_line import Done, Operator, listing, sealed_home
 from tests.support.fake_bwrap import RAN, failing_bwrap
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -94,8 +94,8 @@ def test_what_exists_is_shown_with_its_mode(operator: Operator) -> None:
 
 def test_a_place_that_cannot_be_written_is_noted(operator: Operator, sandbox: Path) -> None:
     operator.configure()
-    sealed = (str(sandbox), "--dev-bind", "/", "/", "--ro-bind", str(operator.home), str(operator.home), "--")
-    known = examine(operator, before=sealed)
+    with sealed_home(operator, sandbox) as before:
+        known = examine(operator, before=before)
     assert known["directory"]["state"] == "note"
     assert "cannot be written, so nothing can be started" in known["directory"]["text"]
     assert "LATCH_DIRECTORY" in known["directory"]["hint"]
@@ -230,7 +230,7 @@ def test_the_plan_is_that_of_a_read_only_command_here(operator: Operator) -> Non
 
 def test_a_package_that_is_missing_is_a_note(operator: Operator) -> None:
     bare = ("sh", "-c", 'python=$1; shift; exec "$python" -S "$@"', "sh")
-    done = operator.run("doctor", "--json", before=bare)
+    done = operator.run("doctor", "--json", before=bare, env=operator.environment(PYTHONPATH=None))
     assert done.status == 0
     known = findings(done)
     assert (known["requests"]["state"], known["requests"]["text"]) == ("note", "not installed, needed for HTTP")

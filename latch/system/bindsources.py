@@ -1,0 +1,118 @@
+"""What may be shown to a child at all, whoever names it: a toolchain search or the operator.
+
+A home's secrets stand here as a table. They are absent from the empty home anyway; the table is for
+what a bind would bring back.
+"""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Iterator
+
+from ..errors import ContainmentError
+from .paths import both_names, lies_in, real_path, relation_of
+
+__all__ = ["SECRET_ENTRIES", "STARTUP_ENTRIES", "check_bind_source", "find_bind_refusal"]
+
+# Entries of a home that hold secrets. A name may be a pattern of fnmatch; order is that of messages.
+SECRET_ENTRIES = tuple(
+    """
+    .ssh .gnupg .aws .azure .kube .docker .config/gcloud .config/gh .config/hub .config/git/credentials
+    .git-credentials .git-credential-cache .netrc .npmrc .pypirc .yarnrc.yml .cargo/credentials
+    .cargo/credentials.toml .gem/credentials .m2/settings.xml .gradle/gradle.properties .composer/auth.json
+    .nuget .terraform.d .vault-token .pgpass .my.cnf .s3cfg .boto .config/rclone .config/op .config/heroku
+    .config/doctl .password-store .local/share/keyrings .local/share/kwalletd .mozilla .thunderbird
+    .config/google-chrome .config/chromium .config/BraveSoftware .cache/huggingface/token .huggingface .claude
+    .claude.json .codex .gemini .config/github-copilot .config/opencode .local/share/opencode .*_history
+    .lesshst .viminfo .local/share/fish .histfile *.kdbx .pki
+    """.split()
+)
+
+# Entries of a home whose content the operator's own shell or session runs: never to be written.
+STARTUP_ENTRIES = tuple(
+    """
+    .config/systemd .config/autostart .config/fish .bashrc .bash_profile .bash_login .bash_logout .profile
+    .zshrc .zshenv .zprofile .zlogin .local/bin bin
+    """.split()
+)
+
+# Never bound: the kernel's views, and trees that the sandbox builds itself.
+_KERNEL_VIEWS = ("/proc", "/sys", "/dev")
+_REFUSED_WHOLE = ("/run", "/etc", "/tmp", "/home", "/root")
+
+
+def check_bind_source(
+    path: Path, *, home: Path, private: tuple[Path, ...], what: str, writable: bool = False
+) -> Path:
+    """Return the real path of *path*, or raise :class:`ContainmentError` when it may not be shown.
+
+    *what* is who asks (``ro_paths``), for the text. Refused: what is absent or relative, and what
+    :func:`find_bind_refusal` says.
+    """
+    if not path.is_absolute():
+        raise ContainmentError(str(path), f"{what}: must be an absolute path")
+    if not os.path.exists(path):
+        raise ContainmentError(str(path), f"{what}: does not exist")
+    refusal = find_bind_refusal(path, home=home, private=private, writable=writable)
+    if refusal is not None:
+        raise ContainmentError(str(path), f"{what}: {refusal}")
+    return Path(real_path(path))
+
+
+def find_bind_refusal(
+    path: Path, *, home: Path, private: tuple[Path, ...], writable: bool = False
+) -> str | None:
+    """Return why the real place of *path* may not be shown (or, *writable*, written), or None.
+
+    It may not be, contain or lie in a secret of *home* or a directory of *private*; nor be or contain
+    the home or a tree that the sandbox builds itself. *path* need not exist.
+    """
+    real, real_home = real_path(path), real_path(home)
+    for tree in _KERNEL_VIEWS:
+        # Also as named: their links lead out of them, and not to the same place for everybody.
+        if lies_in(real, tree) or lies_in(os.path.abspath(path), tree):
+            return f"is or lies in {tree}"
+    if lies_in(real_home, real):
+        return "is the home directory" if real == real_home else f'contains the home directory "{real_home}"'
+    for tree in _REFUSED_WHOLE:
+        if lies_in(tree, real):
+            return f"is {tree}" if real == tree else f"contains {tree}"
+    for directory in private:
+        for place in both_names(directory):
+            relation = relation_of(real, place)
+            if relation:
+                return f'{relation} "{directory}", which is private'
+    return _find_secret(real, real_home, SECRET_ENTRIES, "may hold secrets") or (
+        _find_secret(real, real_home, STARTUP_ENTRIES, "runs when you log in or work") if writable else None
+    )
+
+
+def _find_secret(real: str, real_home: str, entries: tuple[str, ...], why: str) -> str | None:
+    parts = os.path.relpath(real, real_home).split("/") if lies_in(real, real_home) else None
+    for entry in entries:
+        pattern = entry.split("/")
+        if parts is not None and all(map(fnmatchcase, parts, pattern)):
+            depth = len(parts) - len(pattern)
+            relation = "is" if depth == 0 else "contains" if depth < 0 else "lies in"
+            return f'{relation} "~/{entry}", which {why}'
+        for place in _existing(real_home, pattern):
+            # An entry may be a link to where it is really kept.
+            related = relation_of(real, real_path(place))
+            if related:
+                return f'{related} the target of "~/{entry}", which {why}'
+    return None
+
+
+def _existing(real_home: str, pattern: list[str]) -> Iterator[str]:
+    if "*" not in "".join(pattern):
+        place = os.path.join(real_home, *pattern)
+        if os.path.lexists(place):
+            yield place
+        return
+    try:
+        names = os.listdir(real_home)
+    except OSError:
+        return
+    yield from (os.path.join(real_home, name) for name in names if fnmatchcase(name, pattern[0]))
