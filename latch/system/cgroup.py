@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["enter_pids_group", "make_pids_group", "remove_pids_group"]
+__all__ = ["enter_pids_group", "make_pids_group", "pids_groups", "remove_pids_group"]
 
 
 def make_pids_group(name: str, maximum: int, *, root: Path = Path("/")) -> Path | None:
@@ -18,7 +18,7 @@ def make_pids_group(name: str, maximum: int, *, root: Path = Path("/")) -> Path 
 
     *root* is a seam for tests.
     """
-    parent = _pids_parent(root)
+    parent = pids_groups(root)
     if parent is None:
         return None
     group = parent / name
@@ -45,7 +45,11 @@ def remove_pids_group(group: Path) -> None:
         pass
 
 
-def _pids_parent(root: Path) -> Path | None:
+def pids_groups(root: Path = Path("/")) -> Path | None:
+    """Return the directory that groups of ours are made in; None where there is none.
+
+    *root* is a seam for tests.
+    """
     ours = _own_groups(root)
     for mount_root, point, kind, options in _mounts(root):
         if kind == "cgroup" and "pids" in options.split(","):

@@ -19,7 +19,7 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Iterator
 
@@ -30,7 +30,7 @@ from .files import ensure_directory
 from .processes import ProcessId, environment_of, here, identify, own_processes, uptime_seconds
 from .scope import Scope
 
-__all__ = ["TOKEN_VARIABLE", "Entry", "Ledger", "Swept", "read_entries", "sweep"]
+__all__ = ["TOKEN_VARIABLE", "Entry", "Ledger", "Swept", "group_name", "read_entries", "sweep"]
 
 TOKEN_VARIABLE = "LATCH_PROCESS_TOKEN"
 _TOKEN_BYTES = 16
@@ -74,30 +74,28 @@ class Ledger:
         self._path: Path | None = None
         self._owner = 0
 
-    def begin(self, what: str) -> str:
+    def begin(self, what: str, *, groups: Path | None = None) -> str:
         """Record that *what* is about to be started and return its token.
 
-        Raises :class:`StoreError` when that cannot be written: then nothing may be started.
+        *groups* is the directory in which a control group :func:`group_name` will be made for it, if
+        any. Raises :class:`StoreError` when that cannot be written: then nothing may be started.
         """
         token = os.urandom(_TOKEN_BYTES).hex()
+        group = None if groups is None else str(groups / group_name(token))
         with self._lock:
             try:
                 self._ensure_file()
-                self._append({"begin": token, "what": what})
+                self._append({"begin": token, "what": what, "group": group})
             except (OSError, StoreError) as error:
                 raise _unwritable(self._directory, error) from error
             self._open[token] = what
         return token
 
-    def started(
-        self, token: str, *, init: ProcessId | None, monitor: ProcessId | None, group: str | None = None
-    ) -> None:
+    def started(self, token: str, *, init: ProcessId | None, monitor: ProcessId | None) -> None:
         """Add what is known of the processes of *token*; raises :class:`StoreError`."""
         with self._lock:
             try:
-                self._append(
-                    {"started": token, "init": _pair(init), "monitor": _pair(monitor), "group": group},
-                )
+                self._append({"started": token, "init": _pair(init), "monitor": _pair(monitor)})
             except OSError as error:
                 raise _unwritable(self._directory, error) from error
 
@@ -147,6 +145,11 @@ class Ledger:
 def _unwritable(directory: Path, error: OSError | StoreError) -> StoreError:
     why = error.strerror if isinstance(error, OSError) else error.reason
     return StoreError(str(directory), f"cannot record a process start: {why}", hint=_CURE)
+
+
+def group_name(token: str) -> str:
+    """Return the name of the control group of the start *token*."""
+    return f"latch-{token}"
 
 
 def read_entries(directory: Path) -> list[Entry]:
@@ -236,20 +239,13 @@ def _read_host(path: Path) -> _Host | None:
     for record in records[1:]:
         if "begin" in record:
             token = str(record["begin"])
-            open_entries[token] = Entry(token, str(record.get("what")), process, alive, None, None, None)
+            group = record.get("group")
+            open_entries[token] = Entry(token, str(record.get("what")), process, alive, None, None, group)
         elif "started" in record:
             token = str(record["started"])
             if token in open_entries:
-                known = open_entries[token]
-                open_entries[token] = Entry(
-                    token,
-                    known.what,
-                    process,
-                    alive,
-                    _process(record.get("init")),
-                    _process(record.get("monitor")),
-                    record.get("group"),
-                )
+                init, monitor = _process(record.get("init")), _process(record.get("monitor"))
+                open_entries[token] = replace(open_entries[token], init=init, monitor=monitor)
         elif "end" in record:
             open_entries.pop(str(record["end"]), None)
         elif "seen_dead" in record and seen_dead is None:

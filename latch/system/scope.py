@@ -209,7 +209,13 @@ class Scope:
             poll.register(descriptor, _WRITABLE if descriptor not in reads else _READABLE | _WRITABLE)
         for token in self.tokens:
             poll.register(token.fileno(), _READABLE)
+        end = None if at_most is None else self._clock() + at_most
         ready = dict(poll.poll(self._milliseconds(at_most)))
+        # NOTE: PyPy's poll comes back with nothing after a signal handler ran, and any after its longest wait.
+        while not ready and (end is None or self._clock() < end):
+            self.check()
+            left = None if end is None else max(0.0, end - self._clock())
+            ready = dict(poll.poll(self._milliseconds(left)))
         if not ready or self._is_cancelled():
             self.check()
         return (

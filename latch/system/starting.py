@@ -13,13 +13,13 @@ import resource
 from pathlib import Path
 from typing import Callable
 
-from ..errors import LatchError
+from ..errors import Cancelled, DeadlineMissed, LatchError, UsageError
 from ..limits import Limits
 from . import cgroup, kernelcalls, spawner
 from .bubblewrap import Bubblewrap, unavailable
 from .child import Child, Pipes
 from .files import ensure_directory
-from .ledger import TOKEN_VARIABLE, Ledger
+from .ledger import TOKEN_VARIABLE, Ledger, group_name
 from .plan import Operation, SandboxPlan
 from .planning import Prepared
 from .processes import identify, own_processes
@@ -55,18 +55,23 @@ class Starter:
         for path in prepared.plan.required:
             if not path.exists():
                 ensure_directory(path)
-        token = self._ledger.begin(prepared.wanted)
-        pipes, request = pipes_and_request(bubblewrap, prepared.plan, token, stdin)
+        groups = cgroup.pids_groups() if self._uid == 0 else None
+        token = self._ledger.begin(prepared.wanted, groups=groups)
+        try:
+            pipes, request = pipes_and_request(bubblewrap, prepared.plan, token, stdin)
+        except (LatchError, OSError) as error:
+            self._ledger.ended(token)
+            raise _as_ours(error, prepared.wanted) from error
         try:
             process = spawner.spawn(request, scope)
-        except OSError as error:
-            pipes.close()
-            self._ledger.ended(token)
-            raise unavailable("unknown", wanted=prepared.wanted, detail=str(error.strerror)) from error
-        except BaseException:
+        except (DeadlineMissed, Cancelled):
             # NOTE: the entry stays open, because the spawner thread may only now be ending the process.
             pipes.close()
             raise
+        except (LatchError, OSError) as error:
+            pipes.close()
+            self._ledger.ended(token)
+            raise _as_ours(error, prepared.wanted) from error
         group = self._make_group(token, prepared.plan)
         child = Child(
             process,
@@ -77,9 +82,9 @@ class Starter:
         )
         try:
             is_set_up = self._pass_gate(child, token, group, prepared.plan, scope)
-        except BaseException:
+        except BaseException as error:
             child.end(scope.shielded(self._limits.process.kill_seconds))
-            raise
+            raise (_as_ours(error, prepared.wanted) if isinstance(error, OSError) else error)
         if not is_set_up:
             child.end(scope.shielded(self._limits.process.kill_seconds))
             raise explain(child.stderr_text())
@@ -99,12 +104,7 @@ class Starter:
             return False
         if group is not None:
             cgroup.enter_pids_group(group, init)
-        self._ledger.started(
-            token,
-            init=identify(init),
-            monitor=identify(child.monitor_pid),
-            group=None if group is None else str(group),
-        )
+        self._ledger.started(token, init=identify(init), monitor=identify(child.monitor_pid))
         child.open_gate()
         return True
 
@@ -127,12 +127,19 @@ class Starter:
         if self._uid != 0:
             return None
         # One more than the program may have: bubblewrap's own process 1 is in the group.
-        return cgroup.make_pids_group(f"latch-{token}", plan.resources.max_processes + 1)
+        return cgroup.make_pids_group(group_name(token), plan.resources.max_processes + 1)
 
     def _finish(self, token: str, group: Path | None) -> None:
         if group is not None:
             cgroup.remove_pids_group(group)
         self._ledger.ended(token)
+
+
+def _as_ours(error: LatchError | OSError, wanted: str) -> LatchError:
+    # NOTE: a missed deadline is both.
+    if isinstance(error, LatchError):
+        return error
+    return unavailable("unknown", wanted=wanted, detail=str(error.strerror))
 
 
 def pipes_and_request(
@@ -142,19 +149,46 @@ def pipes_and_request(
 
     *stdin* is a descriptor to inherit, which stays the caller's, or None for a pipe.
     """
-    inherited: list[int] = []
     pipes = Pipes()
-    child_stdin = os.dup(stdin) if stdin is not None else -1
+    inherited: list[int] = []
+    try:
+        return pipes, _request(bubblewrap, plan, token, stdin, pipes, inherited)
+    except UnicodeEncodeError as error:
+        pipes.close()
+        _close_all(inherited)
+        raise UsageError(f"a path or an argument cannot be handed to a program: {error.reason}") from None
+    except BaseException:
+        pipes.close()
+        _close_all(inherited)
+        raise
+
+
+def _request(
+    bubblewrap: Bubblewrap, plan: SandboxPlan, token: str, stdin: int | None, pipes: Pipes, inherited: list[int]
+) -> spawner.SpawnRequest:
+    """Fill *pipes* and *inherited* as descriptors are made, so that a failure midway can close them."""
+
+    def keep(descriptor: int) -> int:
+        inherited.append(descriptor)
+        return descriptor
+
     if stdin is None:
         child_stdin, pipes.stdin = os.pipe()
+    else:
+        child_stdin = os.dup(stdin)
+    keep(child_stdin)
     pipes.stdout, child_stdout = os.pipe()
+    keep(child_stdout)
     pipes.stderr, child_stderr = os.pipe()
+    keep(child_stderr)
     pipes.info, child_info = os.pipe()
+    keep(child_info)
     pipes.status, child_status = os.pipe()
+    keep(child_status)
     child_gate, pipes.gate = os.pipe()
+    keep(child_gate)
     # NOTE: the sandbox holds the gate's write end itself: a dead host must not open it by an end of file.
-    child_hold = os.dup(pipes.gate)
-    inherited += [child_info, child_status, child_gate, child_hold]
+    child_hold = keep(os.dup(pipes.gate))
     own = [
         "--info-fd", str(child_info), "--json-status-fd", str(child_status),
         "--block-fd", str(child_gate), "--sync-fd", str(child_hold),
@@ -163,21 +197,22 @@ def pipes_and_request(
     for operation in plan.operations:
         words.append(operation.option)
         if operation.content is not None:
-            descriptor = _memory_file(_content(operation))
-            inherited.append(descriptor)
-            words.append(str(descriptor))
+            words.append(str(keep(_memory_file(_content(operation)))))
         words += operation.arguments
-    options = _memory_file(b"".join(os.fsencode(word) + b"\0" for word in [*own, *words]))
-    inherited.append(options)
-    request = spawner.SpawnRequest(
+    options = keep(_memory_file(b"".join(os.fsencode(word) + b"\0" for word in [*own, *words])))
+    return spawner.SpawnRequest(
         argv=(str(bubblewrap.path), "--args", str(options), "--", *plan.argv),
         environment={TOKEN_VARIABLE: token},
         stdin=child_stdin,
         stdout=child_stdout,
         stderr=child_stderr,
-        descriptors=tuple(inherited),
+        descriptors=tuple(set(inherited) - {child_stdin, child_stdout, child_stderr}),
     )
-    return pipes, request
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _content(operation: Operation) -> bytes:

@@ -93,12 +93,11 @@ def test_with_nothing_enabled_it_says_so(operator: Operator) -> None:
 
 
 def test_each_failure_is_told_and_the_others_are_reported(operator: Operator) -> None:
-    quick = {"lifecycle": {"initialize_seconds": 0.2, "shutdown_seconds": 0.2}}
     entries = (
-        operator.peer("--misbehave", "silent", name="hung", **quick),
+        operator.peer("--misbehave", "silent", name="hung", lifecycle={"initialize_seconds": 0.2}),
         operator.peer(name="good"),
         operator.peer("--misbehave", "exits-nonzero", name="bad-end"),
-        operator.peer("--misbehave", "ignores-shutdown", name="stubborn", **quick),
+        operator.peer("--misbehave", "ignores-shutdown", name="stubborn", lifecycle={"shutdown_seconds": 0.2}),
     )
     done = check(operator, *entries)
     assert done.status == 6

@@ -197,7 +197,7 @@ def test_the_trace_sees_both_directions_of_a_whole_life(workspace: Path, scope: 
     settings = peer("--register", "", "--tool", "one")
     with ExtensionHost.open(settings, workspace=workspace, scope=scope, trace=trace) as host:
         host.call_tool("one", {"a": 1}, scope)
-    told = [(way, message.get("method", message.get("id"))) for _, way, message in trace.frames]
+    told = [(way, message.get("method", message.get("id"))) for way, message in trace.frames]
     assert told == [
         ("->", "initialize"),
         ("<-", 1),

@@ -88,30 +88,39 @@ class LateClock:
 
 
 class Trace:
-    """What a host was told to trace: each frame's direction and message, and when it passed.
+    """What a host was told to trace: each frame's direction and body, and when it passed.
 
-    A body that is no JSON stands as an empty message.
+    Nothing is parsed before it is asked for, so that a flood is not slowed down. A body that is no JSON
+    stands as an empty message.
     """
 
     def __init__(self) -> None:
-        self.frames: list[tuple[float, str, dict[str, Json]]] = []
+        self._frames: list[tuple[float, str, bytes]] = []
 
     def __call__(self, direction: str, body: bytes) -> None:
-        try:
-            message = json.loads(body)
-        except ValueError:
-            message = {}
-        self.frames.append((time.monotonic(), direction, message))
+        self._frames.append((time.monotonic(), direction, body))
 
-    def sent(self, method: str) -> float:
-        """Return when the host said *method*."""
-        return next(
-            moment for moment, way, message in self.frames if way == "->" and message.get("method") == method
-        )
+    @property
+    def frames(self) -> list[tuple[str, dict[str, Json]]]:
+        """Directions and messages, in order."""
+        return [(direction, _parse(body)) for _, direction, body in self._frames]
 
     def told(self, direction: str) -> list[dict[str, Json]]:
         """Return the messages that went in *direction*, in order."""
-        return [message for _, way, message in self.frames if way == direction]
+        return [message for way, message in self.frames if way == direction]
+
+    def sent(self, method: str) -> float:
+        """Return when the host said *method*."""
+        said = ((moment, _parse(body)) for moment, way, body in self._frames if way == "->")
+        return next(moment for moment, message in said if message.get("method") == method)
+
+
+def _parse(body: bytes) -> dict[str, Json]:
+    try:
+        message = json.loads(body)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
 
 
 def _read(path: str) -> bytes:

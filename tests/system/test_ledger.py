@@ -21,7 +21,7 @@ import pytest
 
 from latch.errors import Cancelled, DeadlineMissed, StoreError
 from latch.limits import ProcessLimits
-from latch.system.ledger import TOKEN_VARIABLE, Entry, Ledger, Swept, read_entries, sweep
+from latch.system.ledger import TOKEN_VARIABLE, Entry, Ledger, Swept, group_name, read_entries, sweep
 from latch.system.processes import ProcessId, here, identify
 from latch.system.scope import Scope
 from tests.support.census import carriers, eventually, is_dead
@@ -70,16 +70,14 @@ def leave(
     return path
 
 
-def begin(token: str) -> dict[str, object]:
+def begin(token: str, *, group: object = None) -> dict[str, object]:
     """The record of a start."""
-    return {"begin": token, "what": "test"}
+    return {"begin": token, "what": "test", "group": group}
 
 
-def started(
-    token: str, *, init: object = None, monitor: object = None, group: object = None
-) -> dict[str, object]:
+def started(token: str, *, init: object = None, monitor: object = None) -> dict[str, object]:
     """The record of what is known of a start."""
-    return {"started": token, "init": init, "monitor": monitor, "group": group}
+    return {"started": token, "init": init, "monitor": monitor}
 
 
 @contextmanager
@@ -130,10 +128,11 @@ def test_a_start_is_recorded_before_it_happens_in_a_private_file(state: Path) ->
 
 def test_what_is_known_of_the_processes_is_added(state: Path) -> None:
     ledger = Ledger(state)
-    token = ledger.begin("x")
-    ledger.started(token, init=ProcessId(11, 22), monitor=ProcessId(33, 44), group="/g")
+    token = ledger.begin("x", groups=Path("/g"))
+    ledger.started(token, init=ProcessId(11, 22), monitor=ProcessId(33, 44))
     (entry,) = read_entries(state)
-    assert (entry.init, entry.monitor, entry.group) == (ProcessId(11, 22), ProcessId(33, 44), "/g")
+    assert (entry.init, entry.monitor) == (ProcessId(11, 22), ProcessId(33, 44))
+    assert entry.group == f"/g/{group_name(token)}"
     assert (entry.token, entry.what) == (token, "x")
     ledger.started(token, init=None, monitor=None)
     assert read_entries(state)[0].init is None
@@ -442,8 +441,8 @@ def test_what_could_not_be_proven_dead_in_time_is_named(state: Path) -> None:
 
 def test_the_control_group_of_a_dead_host_is_removed(state: Path, tmp_path: Path) -> None:
     (tmp_path / "group").mkdir()
-    leave(state, begin("t1"), started("t1", group=str(tmp_path / "group")))
-    leave(state, begin("t2"), started("t2", group=str(tmp_path / "absent")))
+    leave(state, begin("t1", group=str(tmp_path / "group")), started("t1"))
+    leave(state, begin("t2", group=str(tmp_path / "absent")), started("t2"))
     sweep_now(state)
     assert not (tmp_path / "group").exists()
 

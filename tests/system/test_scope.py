@@ -396,6 +396,27 @@ def test_a_wait_may_be_bounded_without_being_late(pipe: tuple[int, int], ms: flo
     assert 100 * ms <= time.monotonic() - began < 2000 * ms
 
 
+@pytest.mark.parametrize("at_most", [None, 60])
+def test_a_signal_that_somebody_handles_does_not_end_a_wait(
+    pipe: tuple[int, int], at_most: float | None, ms: float
+) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    timers = [
+        threading.Timer(50 * ms, os.kill, (os.getpid(), signal.SIGUSR1)),
+        threading.Timer(200 * ms, os.write, (pipe[1], b"x")),
+    ]
+    try:
+        for timer in timers:
+            timer.start()
+        assert Scope.root().wait([pipe[0]], at_most=at_most) == ([pipe[0]], [])
+    finally:
+        for timer in timers:
+            timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == [signal.SIGUSR1]
+
+
 def test_a_wait_for_nothing_at_all_does_not_last() -> None:
     assert Scope.root().wait(at_most=0) == ([], [])
 
