@@ -82,9 +82,12 @@ class Starter:
         )
         try:
             is_set_up = self._pass_gate(child, token, group, prepared.plan, scope)
-        except BaseException as error:
+        except OSError as error:
             child.end(scope.shielded(self._limits.process.kill_seconds))
-            raise (_as_ours(error, prepared.wanted) if isinstance(error, OSError) else error)
+            raise _as_ours(error, prepared.wanted) from error
+        except BaseException:
+            child.end(scope.shielded(self._limits.process.kill_seconds))
+            raise
         if not is_set_up:
             child.end(scope.shielded(self._limits.process.kill_seconds))
             raise explain(child.stderr_text())
