@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -65,7 +66,8 @@ def main() -> None:
     print(f"{'':<34} {'floor':>10} {'latch':>10} {'ratio':>7} {'at most':>8}")
     with tempfile.TemporaryDirectory(prefix="latch-bench-") as place:
         os.environ["LATCH_DIRECTORY"] = str(Path(place, "latch"))
-        _row("extension round trip / raw pipe", 2.0, rounds, *_round_trip(Path(place)))
+        with _round_trip(Path(place)) as (floor, ours):
+            _row("extension round trip / raw pipe", 2.0, rounds, floor, ours)
         _row("spawn to end / bwrap alone", 1.3, rounds, *_spawn(Path(place)))
     _row("latch --version / python -c pass", 1.5, rounds, _run("-c", "pass"), _run(str(ROOT / "bin/latch"), "--version"))
     _row("latch --help / python -c pass", 2.5, rounds, _run("-c", "pass"), _run(str(ROOT / "bin/latch"), "--help"))
@@ -87,7 +89,8 @@ def _timed(work: Callable[[], None]) -> float:
     return time.perf_counter() - began
 
 
-def _round_trip(place: Path) -> tuple[Callable[[], None], Callable[[], None]]:
+@contextmanager
+def _round_trip(place: Path) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
     workspace, program = place / "workspace", place / "peer" / "peer.py"
     workspace.mkdir()
     program.parent.mkdir()
@@ -112,7 +115,10 @@ def _round_trip(place: Path) -> tuple[Callable[[], None], Callable[[], None]]:
         for _ in range(ROUNDS_TIMED_TOGETHER):
             assert host.call_tool("echo", ARGUMENTS, scope) == ARGUMENTS
 
-    return floor, ours
+    yield floor, ours
+    host.close()
+    raw.kill()
+    raw.wait()
 
 
 def _spawn(place: Path) -> tuple[Callable[[], None], Callable[[], None]]:

@@ -15,6 +15,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Iterator
 
 from ..errors import CommandUnusable, LatchError, SandboxUnavailable, WireError
 from ..limits import DEFAULT
@@ -251,13 +252,14 @@ def find_bubblewrap(setting: Path | None, machine: Machine, *, workspace: Path |
     raise unavailable("absent", wanted=wanted, detail="" if setting is None else f"no program at {setting}")
 
 
-def _candidates(machine: Machine, workspace: Path | None) -> list[Path]:
+def _candidates(machine: Machine, workspace: Path | None) -> Iterator[Path]:
+    yield from (Path(directory, "bwrap") for directory in _SYSTEM_DIRECTORIES)
     # NOTE: never a relative entry, and never the workspace's: a repository may ship a "bwrap".
-    entries = [Path(entry, "bwrap") for entry in machine.search_path.split(":") if entry.startswith("/")]
-    if workspace is not None:
-        real = Path(os.path.realpath(workspace))
-        entries = [entry for entry in entries if not _lies_in(Path(os.path.realpath(entry)), real)]
-    return [*(Path(directory, "bwrap") for directory in _SYSTEM_DIRECTORIES), *entries]
+    real = None if workspace is None else Path(os.path.realpath(workspace))
+    for entry in machine.search_path.split(":"):
+        program = Path(entry, "bwrap")
+        if entry.startswith("/") and (real is None or not _lies_in(Path(os.path.realpath(program)), real)):
+            yield program
 
 
 def parse_init_pid(text: bytes) -> int | None:

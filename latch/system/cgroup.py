@@ -13,12 +13,14 @@ from pathlib import Path
 __all__ = ["enter_pids_group", "make_pids_group", "pids_groups", "remove_pids_group"]
 
 
-def make_pids_group(name: str, maximum: int, *, root: Path = Path("/")) -> Path | None:
+def make_pids_group(
+    name: str, maximum: int, *, groups: Path | None = None, root: Path = Path("/")
+) -> Path | None:
     """Make the group *name* that holds at most *maximum* tasks; None where that is impossible.
 
-    *root* is a seam for tests.
+    *groups* is what :func:`pids_groups` found, for who knows it already; *root* is a seam for tests.
     """
-    parent = pids_groups(root)
+    parent = groups or pids_groups(root)
     if parent is None:
         return None
     group = parent / name

@@ -38,6 +38,7 @@ class Starter:
         self._ledger = ledger
         self._uid = uid
         self._limits = limits
+        self._groups = cgroup.pids_groups() if uid == 0 else None
 
     def start(
         self,
@@ -55,8 +56,7 @@ class Starter:
         for path in prepared.plan.required:
             if not path.exists():
                 ensure_directory(path)
-        groups = cgroup.pids_groups() if self._uid == 0 else None
-        token = self._ledger.begin(prepared.wanted, groups=groups)
+        token = self._ledger.begin(prepared.wanted, groups=self._groups)
         try:
             pipes, request = pipes_and_request(bubblewrap, prepared.plan, token, stdin)
         except (LatchError, OSError) as error:
@@ -127,10 +127,10 @@ class Starter:
         return sum(_tasks_of(pid) for pid in own_processes(self._uid))
 
     def _make_group(self, token: str, plan: SandboxPlan) -> Path | None:
-        if self._uid != 0:
+        if self._groups is None:
             return None
         # One more than the program may have: bubblewrap's own process 1 is in the group.
-        return cgroup.make_pids_group(group_name(token), plan.resources.max_processes + 1)
+        return cgroup.make_pids_group(group_name(token), plan.resources.max_processes + 1, groups=self._groups)
 
     def _finish(self, token: str, group: Path | None) -> None:
         if group is not None:

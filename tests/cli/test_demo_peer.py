@@ -18,7 +18,10 @@ PROGRAM = ROOT / "latch" / "cli" / "demo_peer.py"
 def peer() -> Iterator[RawPeer]:
     command = [sys.executable, str(PROGRAM)]
     with RawPeer(command, environment={"PYTHONPATH": str(ROOT / "latch" / "extensions")}) as running:
-        registered = [(one["method"], one["params"].get("name") or one["params"].get("action")) for one in running.start()]
+        registered = [
+            (one["method"], one["params"].get("name") or one["params"].get("action"))
+            for one in running.start()
+        ]
         assert registered == [
             ("tool.register", "count_words"),
             ("tool.register", "write_file"),
@@ -26,9 +29,14 @@ def peer() -> Iterator[RawPeer]:
             ("hook.guard", "tool.execute"),
         ]
         yield running
+        if running.process.poll() is None:
+            running.process.terminate()
+            running.wait()
 
 
-@pytest.mark.parametrize(("arguments", "words"), [({"text": "four words are here\n"}, 4), ({"text": ""}, 0), ({}, 0)])
+@pytest.mark.parametrize(
+    ("arguments", "words"), [({"text": "four words are here\n"}, 4), ({"text": ""}, 0), ({}, 0)]
+)
 def test_words_are_counted(peer: RawPeer, arguments: dict[str, str], words: int) -> None:
     assert peer.tool("count_words", arguments) == {"words": words}
     assert peer.finish() == 0
@@ -39,6 +47,7 @@ def test_a_write_tells_whether_it_was_done(peer: RawPeer, tmp_path: Path) -> Non
     assert peer.tool("write_file", {"path": str(file)}) == {"written": True, "error": None}
     assert file.read_text(encoding="utf-8") == "written by the demo"
     assert peer.tool("write_file", {"path": str(tmp_path)}) == {"written": False, "error": "Is a directory"}
+    assert peer.finish() == 0
 
 
 def test_the_guard_denies_what_mentions_a_secret(peer: RawPeer) -> None:
@@ -48,6 +57,7 @@ def test_the_guard_denies_what_mentions_a_secret(peer: RawPeer) -> None:
 
     assert judge("plain words") == {"decision": "allow"}
     assert judge("the secret") == {"decision": "deny", "reason": "the arguments mention a secret"}
+    assert peer.finish() == 0
 
 
 def test_a_hang_is_one(peer: RawPeer) -> None:

@@ -26,7 +26,9 @@ def check(operator: Operator, *entries: dict[str, Any], flags: tuple[str, ...] =
 
 
 def test_the_report_names_everything_that_was_registered(operator: Operator) -> None:
-    entry = operator.peer("--register", "tools,command,observe,transform,guard,context", "--tool", "lock the door")
+    entry = operator.peer(
+        "--register", "tools,command,observe,transform,guard,context", "--tool", "lock the door"
+    )
     done = check(operator, entry)
     lines = done.text.splitlines()
     assert done.status == 0
@@ -60,7 +62,9 @@ def test_a_description_is_shown_in_one_line(operator: Operator) -> None:
 
 
 def test_the_report_as_json(operator: Operator) -> None:
-    entry = operator.peer("--register", "guard,transform,observe", "--tool", "lock the door", "--misbehave", "notifications")
+    entry = operator.peer(
+        "--register", "guard,transform,observe", "--tool", "lock the door", "--misbehave", "notifications"
+    )
     done = check(operator, entry, flags=("--json",))
     (report,) = done.value["extensions"]
     assert done.err == b""
@@ -68,7 +72,11 @@ def test_the_report_as_json(operator: Operator) -> None:
     assert all(0 <= seconds < 30 for seconds in report["seconds"].values())
     assert (report["name"], report["command"], report["network"]) == ("one", entry["command"], False)
     (tool,) = report["tools"]
-    assert (tool["name"], tool["input_schema"], tool["description"]) == ("lock the door", {"type": "object"}, "")
+    assert (tool["name"], tool["input_schema"], tool["description"]) == (
+        "lock the door",
+        {"type": "object"},
+        "",
+    )
     assert tool["catalogue_name"].startswith("ext_one_")
     assert (report["guards"], report["transforms"], report["observers"]) == (
         ["tool.execute"],
@@ -97,11 +105,15 @@ def test_each_failure_is_told_and_the_others_are_reported(operator: Operator) ->
         operator.peer("--misbehave", "silent", name="hung", lifecycle={"initialize_seconds": 0.2}),
         operator.peer(name="good"),
         operator.peer("--misbehave", "exits-nonzero", name="bad-end"),
-        operator.peer("--misbehave", "ignores-shutdown", name="stubborn", lifecycle={"shutdown_seconds": 0.2}),
+        operator.peer(
+            "--misbehave", "ignores-shutdown", name="stubborn", lifecycle={"shutdown_seconds": 0.2}
+        ),
     )
     done = check(operator, *entries)
     assert done.status == 6
-    assert [line for line in done.text.splitlines() if "ready" in line] == ["good: ready, stopped with status 0"]
+    assert [line for line in done.text.splitlines() if "ready" in line] == [
+        "good: ready, stopped with status 0"
+    ]
     assert [line for line in done.said.splitlines() if line.startswith("latch:")] == [
         'latch: extension "hung": initialize: no answer within 0.2 s; killed (signal 9)',
         'latch: extension "bad-end": exit: exited with status 3 instead of 0',
@@ -149,7 +161,10 @@ def test_a_trace_shows_each_frame(operator: Operator) -> None:
     operator.configure(operator.peer("--register", "guard"))
     lines = operator.run("extensions", "--trace", "one").text.splitlines()
     frames = [line for line in lines if line[:2] in ("->", "<-")]
-    told = {way: [json.loads(line[3:]).get("method") for line in frames if line[:2] == way] for way in ("->", "<-")}
+    told = {
+        way: [json.loads(line[3:]).get("method") for line in frames if line[:2] == way]
+        for way in ("->", "<-")
+    }
     assert told == {
         "->": ["initialize", "initialized", None, "shutdown", "exit"],
         "<-": [None, "hook.guard", "ready", None],

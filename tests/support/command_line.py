@@ -106,7 +106,12 @@ class Operator:
     def program(self, path: Path, *options: str, name: str = "one", **keys: Any) -> dict[str, Any]:
         """Return an entry that runs the Python program *path*."""
         environment = {MARKER: self.marker, **keys.pop("env", {})}
-        known = {"name": name, "command": sys.executable, "args": ["-ES", str(path), *options], "network": False}
+        known = {
+            "name": name,
+            "command": sys.executable,
+            "args": ["-ES", str(path), *options],
+            "network": False,
+        }
         return {**known, "env": environment, **keys}
 
     # -- running ----------------------------------------------------------------------------------
@@ -122,7 +127,9 @@ class Operator:
         """Return the command line of ``latch`` with *arguments*."""
         return [sys.executable, str(LATCH), *arguments]
 
-    def start(self, *arguments: str, before: Sequence[str] = (), env: dict[str, str] | None = None, **how: Any) -> Any:
+    def start(
+        self, *arguments: str, before: Sequence[str] = (), env: dict[str, str] | None = None, **how: Any
+    ) -> Any:
         """Start ``latch`` in the workspace and return the process; *before* is a command to start it by."""
         how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
         return subprocess.Popen(
@@ -155,7 +162,9 @@ class Operator:
         """Return the live processes that carry the marker, in their environment or on their command line."""
         found, wanted = [], self.marker.encode()
         for name in os.listdir("/proc"):
-            if name.isdigit() and any(wanted in _read(f"/proc/{name}/{file}") for file in ("environ", "cmdline")):
+            if name.isdigit() and any(
+                wanted in _read(f"/proc/{name}/{file}") for file in ("environ", "cmdline")
+            ):
                 if not is_dead(int(name)):
                     found.append(int(name))
         return found

@@ -279,7 +279,7 @@ def candidates_of(found: Machine, workspace: Path | None) -> list[Path]:
     """Return the places that are looked at, in order."""
     from latch.system.bubblewrap import _candidates
 
-    return _candidates(found, workspace)
+    return list(_candidates(found, workspace))
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", "../bin"])

@@ -50,11 +50,15 @@ def operator(tmp_path: Path) -> Operator:
 def hanging_bwrap(operator: Operator, real: Path, stage: str) -> Path:
     """Return a bubblewrap that hangs at *stage*, and has the marker on its command line."""
     place = operator.place / operator.marker
-    text = _HANGING_BWRAP.format(python=sys.executable, good=BWRAP_STAGES[stage], place=str(place), real=str(real))
+    text = _HANGING_BWRAP.format(
+        python=sys.executable, good=BWRAP_STAGES[stage], place=str(place), real=str(real)
+    )
     return program(place / "bwrap", text)
 
 
-def interrupt(operator: Operator, arguments: tuple[str, ...], reached: Callable[[], bool], name: str, ms: float) -> Any:
+def interrupt(
+    operator: Operator, arguments: tuple[str, ...], reached: Callable[[], bool], name: str, ms: float
+) -> Any:
     """Start, signal once *reached* holds, and return what is on stderr; within a second, and nothing left."""
     with operator.start(*arguments) as process:
         try:
@@ -85,7 +89,9 @@ def settled(operator: Operator, count: int = 1) -> Callable[[], bool]:
 
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("stage", PEER_STAGES)
-def test_a_check_ends_whatever_stage_its_peer_is_silent_in(operator: Operator, stage: str, name: str, ms: float) -> None:
+def test_a_check_ends_whatever_stage_its_peer_is_silent_in(
+    operator: Operator, stage: str, name: str, ms: float
+) -> None:
     operator.configure(operator.peer("--misbehave", "silent", "--stage", stage))
     said = interrupt(operator, ("extensions", "--check", "-q"), settled(operator), name, ms)
     named = {"start": "initialize"}.get(stage, stage)
@@ -94,7 +100,9 @@ def test_a_check_ends_whatever_stage_its_peer_is_silent_in(operator: Operator, s
 
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("stage", BWRAP_STAGES)
-def test_a_check_ends_while_bubblewrap_hangs(operator: Operator, sandbox: Path, stage: str, name: str, ms: float) -> None:
+def test_a_check_ends_while_bubblewrap_hangs(
+    operator: Operator, sandbox: Path, stage: str, name: str, ms: float
+) -> None:
     fake = hanging_bwrap(operator, sandbox, stage)
     operator.configure(operator.peer(), sandbox={"bwrap": str(fake)})
     said = interrupt(operator, ("extensions", "--check", "-q"), (fake.parent / "hangs").exists, name, ms)
@@ -139,7 +147,9 @@ def test_the_key_on_a_real_terminal_does_the_same(operator: Operator, stage: str
 
 def test_a_hung_tool_is_asked_to_stop_and_then_killed(operator: Operator, ms: float) -> None:
     operator.configure(operator.peer("--misbehave", "ignores-cancel"))
-    said = interrupt(operator, ("call", "-q", "one/sleep", '{"seconds": 60}'), settled(operator), "SIGINT", ms)
+    said = interrupt(
+        operator, ("call", "-q", "one/sleep", '{"seconds": 60}'), settled(operator), "SIGINT", ms
+    )
     assert said.splitlines() == [
         'latch: extension "one": tool.execute: cancelled (SIGINT); it did not answer $/cancelRequest and was killed'
     ]
@@ -147,7 +157,9 @@ def test_a_hung_tool_is_asked_to_stop_and_then_killed(operator: Operator, ms: fl
 
 def test_a_tool_that_hears_the_cancellation_ends_at_once(operator: Operator, ms: float) -> None:
     operator.configure(operator.peer())
-    said = interrupt(operator, ("call", "-q", "one/sleep", '{"seconds": 60}'), settled(operator), "SIGTERM", ms)
+    said = interrupt(
+        operator, ("call", "-q", "one/sleep", '{"seconds": 60}'), settled(operator), "SIGTERM", ms
+    )
     assert said.splitlines() == ['latch: extension "one": tool.execute: cancelled (SIGTERM)']
 
 

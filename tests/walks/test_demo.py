@@ -57,7 +57,9 @@ def test_it_leaves_neither_files_nor_processes(operator: Operator) -> None:
     scratch.mkdir()
     done = operator.run("demo", "--json", env=operator.environment(TMPDIR=str(scratch)))
     assert_good(done)
-    assert list(scratch.iterdir()) == list(operator.workspace.iterdir()) == list(operator.home.iterdir()) == []
+    assert (
+        list(scratch.iterdir()) == list(operator.workspace.iterdir()) == list(operator.home.iterdir()) == []
+    )
     assert operator.left() == []
 
 

@@ -39,7 +39,9 @@ def test_the_demo_needs_no_environment(operator: Operator) -> None:
 
 def test_a_check_needs_no_environment(operator: Operator) -> None:
     operator.configure(operator.peer(), top=f'state_dir = "{operator.place / "state"}"')
-    done = operator.run("extensions", "--check", "--json", "--config", str(operator.file), before=("env", "-i"))
+    done = operator.run(
+        "extensions", "--check", "--json", "--config", str(operator.file), before=("env", "-i")
+    )
     assert (done.status, done.err) == (0, b"")
     assert [one["name"] for one in done.value["extensions"]] == ["one"]
     assert operator.left() == []
@@ -48,7 +50,9 @@ def test_a_check_needs_no_environment(operator: Operator) -> None:
 def test_a_command_is_found_without_a_path(operator: Operator) -> None:
     operator.configure(top=f'state_dir = "{operator.place / "state"}"')
     before = ("env", "-i")
-    done = operator.run("sandbox", "--config", str(operator.file), "--", "sh", "-c", "echo ${TERM-none} $HOME", before=before)
+    done = operator.run(
+        "sandbox", "--config", str(operator.file), "--", "sh", "-c", "echo ${TERM-none} $HOME", before=before
+    )
     assert done.status == 0 and done.text.startswith("none /")
 
 
@@ -108,7 +112,11 @@ def test_our_directory_inside_the_workspace_is_masked(operator: Operator) -> Non
     directory.chmod(0o700)
     (directory / "secrets.toml").write_text(SECRET, encoding="utf-8")
     (directory / "secrets.toml").chmod(0o600)
-    done = inside(operator, "cat ours/secrets.toml; ls -A ours", env=operator.environment(LATCH_DIRECTORY=str(directory)))
+    done = inside(
+        operator,
+        "cat ours/secrets.toml; ls -A ours",
+        env=operator.environment(LATCH_DIRECTORY=str(directory)),
+    )
     assert done.out == b"" and done.status != 0 and SECRET not in done.said
 
 
@@ -129,7 +137,12 @@ def test_a_workspace_that_would_show_too_much_is_refused(operator: Operator, pla
     file.parent.mkdir()
     shutil.copy(operator.file, file)
     operator.file.unlink()
-    choice = {"home": operator.home, "above": operator.place, "root": Path("/"), "state": operator.place / "state"}
+    choice = {
+        "home": operator.home,
+        "above": operator.place,
+        "root": Path("/"),
+        "state": operator.place / "state",
+    }
     if place == "root" and os.getuid() != 0:
         pytest.skip("an ordinary user does not own the root directory in the first place")
     arguments = ("--config", str(file), "-C", str(choice[place]))
@@ -147,7 +160,9 @@ def test_a_credential_file_kept_elsewhere_is_masked_where_it_is(operator: Operat
     (vault / "other").write_text(SECRET, encoding="utf-8")
     operator.configure()
     (operator.directory / "secrets.toml").symlink_to(vault / "real.toml")
-    done = inside(operator, "ls -A vault; cat vault/real.toml vault/other; echo x > vault/real.toml", "--write")
+    done = inside(
+        operator, "ls -A vault; cat vault/real.toml vault/other; echo x > vault/real.toml", "--write"
+    )
     assert done.out == b"" and done.status != 0 and SECRET not in done.said
     refused = inside(operator, "true", "-C", str(vault), "--json")
     assert (refused.status, refused.error["exit"]) == (125, 2)
@@ -216,7 +231,9 @@ def test_an_interpreter_of_nvm_s_kind_runs(operator: Operator) -> None:
 
 def test_an_interpreter_of_a_virtual_environment_runs(operator: Operator) -> None:
     root = operator.home / "environments" / "one"
-    subprocess.run([system_python(), "-m", "venv", "--without-pip", "--copies", str(root)], check=True, timeout=60)
+    subprocess.run(
+        [system_python(), "-m", "venv", "--without-pip", "--copies", str(root)], check=True, timeout=60
+    )
     (root / "lib" / "only-here").mkdir(parents=True)
     (root / "lib" / "only-here" / "which.txt").write_text(str(root), encoding="utf-8")
     assert_runs(operator, {"command": str(root / "bin" / "python3")}, root, operator.environment())
@@ -233,7 +250,9 @@ def test_a_command_of_a_toolchain_on_the_path_runs_by_a_shell_too(operator: Oper
 def test_a_program_that_the_home_hides_is_not_replaced_by_the_system_s(operator: Operator) -> None:
     own = operator.home / "scripts"
     lay_script(own / "env", "echo ours")
-    done = operator.run("sandbox", "--json", "--", "env", env=operator.environment(PATH=f"{own}:/usr/bin:/bin"))
+    done = operator.run(
+        "sandbox", "--json", "--", "env", env=operator.environment(PATH=f"{own}:/usr/bin:/bin")
+    )
     assert (done.status, done.error["exit"]) == (127, 2)
     assert f'"{own / "env"}"' in done.error["message"] and "not visible" in done.error["message"]
 

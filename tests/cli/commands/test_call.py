@@ -175,10 +175,16 @@ def test_progress_is_drawn_on_a_terminal_even_with_json(operator: Operator) -> N
 
 
 def test_without_a_sandbox_nothing_runs(operator: Operator) -> None:
-    fake = failing_bwrap(operator.place / "fake" / "bwrap", "bwrap: Unexpected capabilities but not setuid, old file caps config?")
+    fake = failing_bwrap(
+        operator.place / "fake" / "bwrap",
+        "bwrap: Unexpected capabilities but not setuid, old file caps config?",
+    )
     operator.configure(operator.peer(), sandbox={"bwrap": str(fake)})
     done = operator.run("call", "--json", "one/echo")
     assert (done.status, done.error["code"]) == (8, "sandbox_unavailable")
-    assert 'cannot start extension "one"' in done.error["message"] and "nothing was run unsandboxed" in done.error["message"]
+    assert (
+        'cannot start extension "one"' in done.error["message"]
+        and "nothing was run unsandboxed" in done.error["message"]
+    )
     assert "ambient" in done.error["message"] and "AmbientCapabilities" in done.error["hint"]
     assert fake.with_name(RAN).exists() and operator.left() == []

@@ -18,14 +18,24 @@ def operator(tmp_path: Path) -> Operator:
 
 def configured(operator: Operator) -> Operator:
     entry = operator.peer(
-        env={"TOKEN": SECRET}, env_from=["LINT_TOKEN"], ro_paths=["/opt/tools"], lifecycle={"ready_seconds": 7}
+        env={"TOKEN": SECRET},
+        env_from=["LINT_TOKEN"],
+        ro_paths=["/opt/tools"],
+        lifecycle={"ready_seconds": 7},
     )
-    operator.configure(entry, top='state_dir = "elsewhere"', sandbox={"max_processes": 99}, extension_lifecycle={"exit_seconds": 3})
+    operator.configure(
+        entry,
+        top='state_dir = "elsewhere"',
+        sandbox={"max_processes": 99},
+        extension_lifecycle={"exit_seconds": 3},
+    )
     return operator
 
 
 def rows_of(text: str) -> dict[str, tuple[str, str]]:
-    return {key: (origin, value) for key, origin, value in (line.split(None, 2) for line in text.splitlines())}
+    return {
+        key: (origin, value) for key, origin, value in (line.split(None, 2) for line in text.splitlines())
+    }
 
 
 def test_without_a_file_every_value_is_a_default(operator: Operator) -> None:

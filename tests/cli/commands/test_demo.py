@@ -66,7 +66,9 @@ def test_the_operators_own_configuration_is_not_read(operator: Operator) -> None
     assert operator.run("demo").status == 0
 
 
-def test_without_a_sandbox_it_shows_the_refusal_the_cause_and_the_cure(operator: Operator, sandbox: Path) -> None:
+def test_without_a_sandbox_it_shows_the_refusal_the_cause_and_the_cure(
+    operator: Operator, sandbox: Path
+) -> None:
     hidden = (str(sandbox), "--dev-bind", "/", "/", "--ro-bind", "/dev/null", os.path.realpath(sandbox), "--")
     done = operator.run("demo", before=hidden)
     assert done.status == 8 and len(done.text.splitlines()) == 1
@@ -81,7 +83,12 @@ def test_without_a_sandbox_it_shows_the_refusal_the_cause_and_the_cure(operator:
 @pytest.mark.parametrize(
     ("before", "after", "step", "words"),
     [
-        ('if "secret" in str(payload) else allow()', 'if "public" in str(payload) else allow()', "guard", "allow: "),
+        (
+            'if "secret" in str(payload) else allow()',
+            'if "public" in str(payload) else allow()',
+            "guard",
+            "allow: ",
+        ),
         ('return {"words": len(', 'return {"words": 1 + len(', "tool", "count_words answered {'words': 5}"),
     ],
 )
@@ -96,7 +103,9 @@ def test_a_step_that_does_not_show_it_fails_the_demo(
 
 
 def test_a_hang_that_is_not_ended_fails_twice_and_is_ended_all_the_same(operator: Operator) -> None:
-    done = run_copy(operator, "cli/demo_peer.py", "        while True:\n            signal.pause()", "        return None")
+    done = run_copy(
+        operator, "cli/demo_peer.py", "        while True:\n            signal.pause()", "        return None"
+    )
     failed = [line.partition("FAILED: ")[2] for line in done.text.splitlines() if "FAILED: " in line]
     assert (done.status, failed) == (
         1,

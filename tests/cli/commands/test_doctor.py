@@ -43,7 +43,10 @@ def test_a_good_machine_passes_in_words(operator: Operator) -> None:
     done = operator.run("doctor", "-q")
     assert (done.status, done.err) == (0, b"")
     lines = done.text.splitlines()
-    assert f"ok    python: {platform.python_implementation()} {platform.python_version()} ({sys.executable})" in lines
+    assert (
+        f"ok    python: {platform.python_implementation()} {platform.python_version()} ({sys.executable})"
+        in lines
+    )
     assert f"ok    configuration: {operator.file} (absent: defaults)" in lines
     assert f"ok    directory: {operator.directory} (made when needed)" in lines
     assert f"ok    state: {operator.directory / 'state'} (made when needed)" in lines
@@ -57,7 +60,15 @@ def test_json_is_one_document_and_tells_what_is_used(operator: Operator) -> None
     assert (done.status, done.err, done.value["plan"]) == (0, b"", [])
     known = findings(done)
     assert {finding["state"] for finding in known.values()} <= {"ok", "note"}
-    for subject in ("latch", "kernel", "PyYAML", "requests", "hardening", "session keyring", "abstract sockets"):
+    for subject in (
+        "latch",
+        "kernel",
+        "PyYAML",
+        "requests",
+        "hardening",
+        "session keyring",
+        "abstract sockets",
+    ):
         assert subject in known
     assert known["kernel"]["text"] == platform.release()
     if os.getuid() != 0:
@@ -178,7 +189,9 @@ def test_every_extension_is_looked_at_without_being_started(operator: Operator) 
     (operator.place / "data").mkdir()
     done = operator.run("doctor", "--json")
     known = done.value["findings"]
-    texts = [(one["subject"], one["state"], one["text"]) for one in known if one["subject"].startswith("extension")]
+    texts = [
+        (one["subject"], one["state"], one["text"]) for one in known if one["subject"].startswith("extension")
+    ]
     assert texts[0][:2] == ('extension "one"', "ok") and texts[0][2].startswith("runs /")
     assert texts[1] == ('extension "off"', "ok", "disabled")
     assert texts[3] == ('extension "writer"', "note", f"may write {operator.place / 'data'}")
@@ -193,11 +206,17 @@ def test_every_extension_is_looked_at_without_being_started(operator: Operator) 
         ({"ro_paths": ["/nonexistent/tools"]}, "/nonexistent/tools does not exist", "take it out"),
     ],
 )
-def test_an_extension_that_could_not_start_fails(operator: Operator, keys: dict[str, Any], words: str, cure: str) -> None:
+def test_an_extension_that_could_not_start_fails(
+    operator: Operator, keys: dict[str, Any], words: str, cure: str
+) -> None:
     operator.configure(operator.peer(**keys))
     done = failed(operator)
     assert done.status == 2
-    assert [line for line in done.text.splitlines() if line.startswith('fail  extension "one": ') and words in line]
+    assert [
+        line
+        for line in done.text.splitlines()
+        if line.startswith('fail  extension "one": ') and words in line
+    ]
     assert cure in done.text
 
 
@@ -233,5 +252,8 @@ def test_a_package_that_is_missing_is_a_note(operator: Operator) -> None:
     done = operator.run("doctor", "--json", before=bare, env=operator.environment(PYTHONPATH=None))
     assert done.status == 0
     known = findings(done)
-    assert (known["requests"]["state"], known["requests"]["text"]) == ("note", "not installed, needed for HTTP")
+    assert (known["requests"]["state"], known["requests"]["text"]) == (
+        "note",
+        "not installed, needed for HTTP",
+    )
     assert (known["PyYAML"]["state"], known["PyYAML"]["hint"]) == ("note", "install PyYAML")

@@ -36,15 +36,29 @@ def test_the_list_as_json(operator: Operator, arguments: tuple[str, ...]) -> Non
         "v": 1,
         "file": str(operator.file),
         "extensions": [
-            {"name": "lint", "enabled": True, "command": "python3", "args": ["-x"], "network": True, "cwd": "workspace"}
+            {
+                "name": "lint",
+                "enabled": True,
+                "command": "python3",
+                "args": ["-x"],
+                "network": True,
+                "cwd": "workspace",
+            }
         ],
     }
 
 
 def test_with_none_configured_the_place_to_do_so_is_named(operator: Operator) -> None:
     done = operator.run("extensions")
-    assert (done.status, done.text) == (0, f"no extensions are configured; add [[extensions]] to {operator.file}\n")
-    assert operator.run("extensions", "--json").value == {"v": 1, "file": str(operator.file), "extensions": []}
+    assert (done.status, done.text) == (
+        0,
+        f"no extensions are configured; add [[extensions]] to {operator.file}\n",
+    )
+    assert operator.run("extensions", "--json").value == {
+        "v": 1,
+        "file": str(operator.file),
+        "extensions": [],
+    }
 
 
 def test_a_list_creates_nothing_and_starts_nothing(operator: Operator) -> None:
@@ -85,7 +99,9 @@ def test_a_trace_of_an_unknown_name_says_which_are_known(operator: Operator) -> 
 
 @pytest.mark.parametrize("arguments", [("--check",), ("--trace", "one")])
 def test_a_check_without_a_sandbox_runs_nothing(operator: Operator, arguments: tuple[str, ...]) -> None:
-    fake = failing_bwrap(operator.place / "fake" / "bwrap", "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted")
+    fake = failing_bwrap(
+        operator.place / "fake" / "bwrap", "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted"
+    )
     operator.configure(operator.peer(), sandbox={"bwrap": str(fake)})
     done = operator.run("extensions", *arguments, "--json")
     assert (done.status, done.error["code"]) == (8, "sandbox_unavailable")

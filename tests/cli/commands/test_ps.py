@@ -50,8 +50,10 @@ def test_a_child_of_another_latch_is_listed_while_it_runs(operator: Operator, sa
 
 
 def test_what_a_killed_latch_left_is_told_from_what_runs(operator: Operator, sandbox: Path) -> None:
-    with operator.start("sandbox", "--", "sh", "-c", f"sleep 60; : {operator.marker}") as host:
-        assert eventually(lambda: [child["state"] for child in children(operator)] == ["running"])
+    with operator.start("sandbox", "--", "sh", "-c", f"echo up; sleep 60; : {operator.marker}") as host:
+        # Before that a kill may leave an orphan, which is what the sweep is for.
+        assert host.stdout.readline() == b"up\n"
+        assert [child["state"] for child in children(operator)] == ["running"]
         host.kill()
         host.wait()
         assert operator.left() == []
@@ -62,7 +64,12 @@ def test_what_a_killed_latch_left_is_told_from_what_runs(operator: Operator, san
 
 
 def test_a_process_that_outlived_its_host_is_an_orphan(operator: Operator, orphan: Orphan) -> None:
-    expected = {"what": "extension \x1b[31m\"x\"", "pid": orphan.process.pid, "host": orphan.host, "state": "orphaned"}
+    expected = {
+        "what": 'extension \x1b[31m"x"',
+        "pid": orphan.process.pid,
+        "host": orphan.host,
+        "state": "orphaned",
+    }
     assert children(operator) == [expected]
     assert "orphaned" in operator.run("ps").text
 

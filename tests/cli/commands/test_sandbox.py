@@ -75,7 +75,9 @@ def test_our_own_failures_are_125_and_their_row_is_in_the_error(operator: Operat
 
 
 def test_without_a_sandbox_nothing_runs_and_the_row_is_8(operator: Operator) -> None:
-    fake = failing_bwrap(operator.place / "fake" / "bwrap", "bwrap: Can't read /proc/sys/kernel/overflowuid: No such file")
+    fake = failing_bwrap(
+        operator.place / "fake" / "bwrap", "bwrap: Can't read /proc/sys/kernel/overflowuid: No such file"
+    )
     operator.configure(sandbox={"bwrap": str(fake)})
     done = shell(operator, "echo ran > witness", "--write", "--json")
     assert (done.status, done.error["exit"], done.error["code"]) == (125, 8, "sandbox_unavailable")
@@ -84,7 +86,9 @@ def test_without_a_sandbox_nothing_runs_and_the_row_is_8(operator: Operator) -> 
 
 
 def test_global_flags_end_at_the_two_dashes(operator: Operator) -> None:
-    done = operator.run("--json", "-q", "sandbox", "-C", str(operator.place / "workspace"), "--", "echo", "--json", "-C", "--")
+    done = operator.run(
+        "--json", "-q", "sandbox", "-C", str(operator.place / "workspace"), "--", "echo", "--json", "-C", "--"
+    )
     assert (done.status, done.out, done.err) == (0, b"--json -C --\n", b"")
 
 
@@ -109,7 +113,10 @@ def test_it_runs_in_the_workspace_that_is_named(operator: Operator) -> None:
     other = operator.place / "other"
     other.mkdir()
     assert shell(operator, "pwd").text == f"{operator.workspace}\n"
-    assert shell(operator, "pwd; echo $LATCH_WORKSPACE $LATCH_SANDBOX", "-C", "../other").text == f"{other}\n{other} 1\n"
+    assert (
+        shell(operator, "pwd; echo $LATCH_WORKSPACE $LATCH_SANDBOX", "-C", "../other").text
+        == f"{other}\n{other} 1\n"
+    )
 
 
 # -- the plan ----------------------------------------------------------------------------------------
@@ -227,7 +234,9 @@ def test_streams_that_were_closed_before_the_start(
 
 
 def test_a_deadline_holds_while_nobody_reads(operator: Operator, ms: float) -> None:
-    with operator.start("sandbox", "--timeout", "0.8", "--", "sh", "-c", f"yes; : {operator.marker}") as process:
+    with operator.start(
+        "sandbox", "--timeout", "0.8", "--", "sh", "-c", f"yes; : {operator.marker}"
+    ) as process:
         began = time.monotonic()
         assert process.wait(20) == 125
         assert time.monotonic() - began < 2800 * ms
