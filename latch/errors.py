@@ -178,7 +178,8 @@ class MissingDependency(LatchError):
 
     def __init__(self, package: str, *, needed_for: str) -> None:
         super().__init__(
-            f"{package} is not installed, needed for {needed_for}", hint=f"install the Python package {package}"
+            f"{package} is not installed, needed for {needed_for}",
+            hint=f"install the Python package {package}",
         )
         self.package = package
         self.needed_for = needed_for
@@ -234,7 +235,13 @@ class PeerRefused(PeerError):
     code = "peer_refused"
 
     def __init__(
-        self, reason: str, *, data: object = None, hint: str | None = None, peer: str | None, stage: str | None
+        self,
+        reason: str,
+        *,
+        data: object = None,
+        hint: str | None = None,
+        peer: str | None,
+        stage: str | None,
     ) -> None:
         super().__init__(reason, hint=hint, peer=peer, stage=stage)
         self.data = data
@@ -285,7 +292,13 @@ class DeadlineMissed(PeerError, TimeoutError):
     code = "deadline"
 
     def __init__(
-        self, reason: str, *, seconds: float, own: bool = True, peer: str | None = None, stage: str | None = None
+        self,
+        reason: str,
+        *,
+        seconds: float,
+        own: bool = True,
+        peer: str | None = None,
+        stage: str | None = None,
     ) -> None:
         super().__init__(reason, peer=peer, stage=stage)
         self.seconds = seconds

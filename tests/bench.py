@@ -69,8 +69,20 @@ def main() -> None:
         with _round_trip(Path(place)) as (floor, ours):
             _row("extension round trip / raw pipe", 2.0, rounds, floor, ours)
         _row("spawn to end / bwrap alone", 1.3, rounds, *_spawn(Path(place)))
-    _row("latch --version / python -c pass", 1.5, rounds, _run("-c", "pass"), _run(str(ROOT / "bin/latch"), "--version"))
-    _row("latch --help / python -c pass", 2.5, rounds, _run("-c", "pass"), _run(str(ROOT / "bin/latch"), "--help"))
+    _row(
+        "latch --version / python -c pass",
+        1.5,
+        rounds,
+        _run("-c", "pass"),
+        _run(str(ROOT / "bin/latch"), "--version"),
+    )
+    _row(
+        "latch --help / python -c pass",
+        2.5,
+        rounds,
+        _run("-c", "pass"),
+        _run(str(ROOT / "bin/latch"), "--help"),
+    )
 
 
 def _row(name: str, most: float, rounds: int, floor: Callable[[], None], ours: Callable[[], None]) -> None:
@@ -95,7 +107,9 @@ def _round_trip(place: Path) -> Iterator[tuple[Callable[[], None], Callable[[], 
     workspace.mkdir()
     program.parent.mkdir()
     program.write_text(PEER)
-    raw = subprocess.Popen([sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    raw = subprocess.Popen(
+        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
     assert raw.stdin is not None and raw.stdout is not None
     write, answers = raw.stdin.write, os.fdopen(os.dup(raw.stdout.fileno()), "rb")
     settings = ExtensionSettings(name="bench", command=sys.executable, args=(str(program),))
@@ -104,7 +118,11 @@ def _round_trip(place: Path) -> Iterator[tuple[Callable[[], None], Callable[[], 
 
     def floor() -> None:
         for number in range(ROUNDS_TIMED_TOGETHER):
-            request = {"id": number, "method": "tool.execute", "params": {"name": "echo", "arguments": ARGUMENTS}}
+            request = {
+                "id": number,
+                "method": "tool.execute",
+                "params": {"name": "echo", "arguments": ARGUMENTS},
+            }
             body = json.dumps(request).encode()
             write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
             length = int(answers.readline()[16:])

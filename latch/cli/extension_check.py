@@ -44,7 +44,9 @@ class ExtensionCheck:
             sandbox=sandbox_for(self._settings, machine=self._options.machine),
             scope=self._options.scope,
             trace=self._keep_frame if self._traced else None,
-            on_end=lambda entry, seconds: self._io.progress(f'extension "{entry.name}": started in {seconds:.2f} s'),
+            on_end=lambda entry, seconds: self._io.progress(
+                f'extension "{entry.name}": started in {seconds:.2f} s'
+            ),
         )
         reports, failures = [], []
         for entry, outcome in zip(self._entries, outcomes):
@@ -114,7 +116,9 @@ def _report(entry: ExtensionSettings, host: ExtensionHost) -> dict[str, object]:
         "observers": list(known.observers),
         "transforms": list(known.transforms),
         "guards": list(known.guards),
-        "context_sources": [{"name": one.name, "description": one.description} for one in known.context_sources],
+        "context_sources": [
+            {"name": one.name, "description": one.description} for one in known.context_sources
+        ],
         "diagnostics": list(host.diagnostics),
         "ignored_notifications": host.ignored,
     }
@@ -123,8 +127,10 @@ def _report(entry: ExtensionSettings, host: ExtensionHost) -> dict[str, object]:
 def _lines(report: dict[str, object]) -> list[str]:
     seconds = report["seconds"]
     assert isinstance(seconds, dict)
-    lines = [f"{report['name']}: ready, stopped with status 0",
-             "  seconds: " + ", ".join(f"{stage} {value:.3f}" for stage, value in seconds.items())]
+    lines = [
+        f"{report['name']}: ready, stopped with status 0",
+        "  seconds: " + ", ".join(f"{stage} {value:.3f}" for stage, value in seconds.items()),
+    ]
     for kind in ("tools", "commands", "context_sources"):
         entries = report[kind]
         assert isinstance(entries, list)
@@ -132,7 +138,9 @@ def _lines(report: dict[str, object]) -> list[str]:
             shown = one.get("catalogue_name", one["name"])
             known_as = "" if shown == one["name"] else f" (as {shown})"
             about = " ".join(one["description"].split())
-            lines.append(f"  {kind[:-1].replace('_', ' ')} {one['name']}{known_as}" + (f": {about}" if about else ""))
+            lines.append(
+                f"  {kind[:-1].replace('_', ' ')} {one['name']}{known_as}" + (f": {about}" if about else "")
+            )
     for kind in ("observers", "transforms", "guards"):
         names = report[kind]
         assert isinstance(names, list)

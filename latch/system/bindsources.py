@@ -17,8 +17,7 @@ from .paths import both_names, lies_in, real_path, relation_of
 __all__ = ["SECRET_ENTRIES", "STARTUP_ENTRIES", "check_bind_source", "find_bind_refusal"]
 
 # Entries of a home that hold secrets. A name may be a pattern of fnmatch; order is that of messages.
-SECRET_ENTRIES = tuple(
-    """
+SECRET_ENTRIES = tuple("""
     .ssh .gnupg .aws .azure .kube .docker .config/gcloud .config/gh .config/hub .config/git/credentials
     .git-credentials .git-credential-cache .netrc .npmrc .pypirc .yarnrc.yml .cargo/credentials
     .cargo/credentials.toml .gem/credentials .m2/settings.xml .gradle/gradle.properties .composer/auth.json
@@ -27,16 +26,13 @@ SECRET_ENTRIES = tuple(
     .config/google-chrome .config/chromium .config/BraveSoftware .cache/huggingface/token .huggingface .claude
     .claude.json .codex .gemini .config/github-copilot .config/opencode .local/share/opencode .*_history
     .lesshst .viminfo .local/share/fish .histfile *.kdbx .pki
-    """.split()
-)
+    """.split())
 
 # Entries of a home whose content the operator's own shell or session runs: never to be written.
-STARTUP_ENTRIES = tuple(
-    """
+STARTUP_ENTRIES = tuple("""
     .config/systemd .config/autostart .config/fish .bashrc .bash_profile .bash_login .bash_logout .profile
     .zshrc .zshenv .zprofile .zlogin .local/bin bin
-    """.split()
-)
+    """.split())
 
 # Never bound: the kernel's views, and trees that the sandbox builds itself.
 _KERNEL_VIEWS = ("/proc", "/sys", "/dev")

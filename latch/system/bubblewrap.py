@@ -212,7 +212,8 @@ class Surroundings:
         release = _read(root / "proc/sys/kernel/osrelease").lower()
         group = _read(root / "proc/1/cgroup")
         return cls(
-            apparmor_restricts=_read(root / "proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip() == "1",
+            apparmor_restricts=_read(root / "proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip()
+            == "1",
             container=(root / ".dockerenv").exists()
             or (root / "run/.containerenv").exists()
             or any(name in group for name in ("kubepods", "docker", "containerd", "lxc")),
@@ -318,7 +319,15 @@ def explain_failure(
 def _refine(words: str, surroundings: Surroundings) -> str:
     matching = [cause.name for cause in CAUSES if any(text in words for text in cause.texts)]
     name = matching[0] if matching else "unknown"
-    if surroundings.wsl1 and name in ("namespaces", "landlock", "mounts", "proc", "network", "unsupported", "unknown"):
+    if surroundings.wsl1 and name in (
+        "namespaces",
+        "landlock",
+        "mounts",
+        "proc",
+        "network",
+        "unsupported",
+        "unknown",
+    ):
         return "wsl1"
     if surroundings.apparmor_restricts and name in ("landlock", "network", "namespaces"):
         return "apparmor"

@@ -56,7 +56,9 @@ def pids_groups(root: Path = Path("/")) -> Path | None:
     for mount_root, point, kind, options in _mounts(root):
         if kind == "cgroup" and "pids" in options.split(","):
             inside = ours.get("pids")
-        elif kind == "cgroup2" and "pids" in _read(root / point.lstrip("/") / "cgroup.subtree_control").split():
+        elif (
+            kind == "cgroup2" and "pids" in _read(root / point.lstrip("/") / "cgroup.subtree_control").split()
+        ):
             inside = ours.get("")
         else:
             continue

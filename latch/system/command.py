@@ -72,7 +72,9 @@ def run_sandboxed(
     """
     sandbox = sandbox or Sandbox(SandboxSettings(), limits=limits)
     real = Path(os.path.realpath(workspace))
-    bubblewrap = sandbox.ready(scope, wanted=f'command "{argv[0] if argv else ""}"', workspace=real, network=network)
+    bubblewrap = sandbox.ready(
+        scope, wanted=f'command "{argv[0] if argv else ""}"', workspace=real, network=network
+    )
     prepared = sandbox.planner.prepare_command(
         tuple(argv),
         workspace=real,

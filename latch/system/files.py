@@ -369,7 +369,7 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
         os.fchmod(descriptor, mode)
         left = memoryview(data)
         while left:
-            left = left[os.write(descriptor, left):]
+            left = left[os.write(descriptor, left) :]
         os.fsync(descriptor)
     except BaseException:
         _discard(path)

@@ -40,7 +40,13 @@ __all__ = [
 PEER_DIRECTORY = "/run/peer"
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # Toolchain roots that whole distributions keep outside /usr; none holds anything of a user.
-_SYSTEM_ROOTS = ("/nix/store", "/gnu/store", "/run/current-system", "/etc/static", "/home/linuxbrew/.linuxbrew")
+_SYSTEM_ROOTS = (
+    "/nix/store",
+    "/gnu/store",
+    "/run/current-system",
+    "/etc/static",
+    "/home/linuxbrew/.linuxbrew",
+)
 # What programs need of /etc. Files are copied (a copy costs no mount), directories are bound.
 _ETC = (
     "ld.so.cache ld.so.conf ld.so.conf.d alternatives nsswitch.conf hosts host.conf gai.conf services protocols "
@@ -121,8 +127,10 @@ class SandboxPlan:
 
     def lines(self) -> list[str]:
         """Return the plan for a person: one operation a line, its reason behind it."""
-        shown = [f"{operation}  # {operation.reason}" if operation.reason else str(operation)
-                 for operation in self.operations]
+        shown = [
+            f"{operation}  # {operation.reason}" if operation.reason else str(operation)
+            for operation in self.operations
+        ]
         reach = (
             "network: everything this machine reaches, its own services and metadata addresses included"
             if self.network
@@ -179,7 +187,9 @@ def _etc_entry(path: Path, shown: str) -> list[Operation]:
     return []
 
 
-def make_plan(request: PlanRequest, layout: SystemLayout, machine: Machine, features: frozenset[str]) -> SandboxPlan:
+def make_plan(
+    request: PlanRequest, layout: SystemLayout, machine: Machine, features: frozenset[str]
+) -> SandboxPlan:
     """Return the plan for *request* with the options that *features* (bubblewrap's own list) allow.
 
     Pure. Raises :class:`UsageError` for a workspace whose bind would undo the masks.
@@ -215,7 +225,8 @@ def check_workspace(workspace: Path, home: Path) -> None:
     """Raise :class:`UsageError` for a *workspace* whose bind would show the *home* (both real paths) or everything."""
     if workspace == Path("/"):
         raise UsageError(
-            'workspace "/": it would show the whole machine', hint="choose the directory of one project with -C"
+            'workspace "/": it would show the whole machine',
+            hint="choose the directory of one project with -C",
         )
     if workspace == home or workspace in home.parents:
         raise UsageError(
@@ -247,7 +258,9 @@ def _namespaces(request: PlanRequest) -> list[Operation]:
 
 def _identity(machine: Machine) -> list[Operation]:
     user, shell = machine.user, "/bin/sh"
-    passwd = f"{user}:x:{machine.uid}:{machine.gid}::{machine.home}:{shell}\nnobody:x:65534:65534::/:{shell}\n"
+    passwd = (
+        f"{user}:x:{machine.uid}:{machine.gid}::{machine.home}:{shell}\nnobody:x:65534:65534::/:{shell}\n"
+    )
     group = f"{user}:x:{machine.gid}:\nnogroup:x:65534:\n"
     return [
         Operation("--file", ("/etc/passwd",), "two users, not the host's list", passwd.encode()),
@@ -354,7 +367,9 @@ def _environment(request: PlanRequest, layout: SystemLayout, machine: Machine) -
     known = machine.environment
     values = {
         "PATH": _path(request),
-        "HOME": str(machine.home) if _home_place(layout.home) == str(layout.home) else _home_place(layout.home),
+        "HOME": (
+            str(machine.home) if _home_place(layout.home) == str(layout.home) else _home_place(layout.home)
+        ),
         "USER": machine.user,
         "LOGNAME": machine.user,
         "SHELL": "/bin/sh",

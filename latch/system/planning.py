@@ -117,9 +117,7 @@ class Planner:
         request = PlanRequest(
             argv=(visible, *argv[1:]),
             workspace=real,
-            view=look_at_workspace(
-                real, uid=self._machine.uid, writable=writable, git_metadata=git_metadata
-            ),
+            view=look_at_workspace(real, uid=self._machine.uid, writable=writable, git_metadata=git_metadata),
             toolchain=toolchain,
             writable=writable,
             network=network,
@@ -142,7 +140,9 @@ class Planner:
             request,
             toolchain=replace(request.toolchain, roots=checked(request.toolchain.roots, "toolchain root")),
             ro_paths=checked(request.ro_paths, "ro_paths"),
-            rw_paths=self._check_writable(checked(request.rw_paths, "rw_paths", writable=True), request.workspace),
+            rw_paths=self._check_writable(
+                checked(request.rw_paths, "rw_paths", writable=True), request.workspace
+            ),
             hidden=(*hidden, *self._secrets()),
             resources=self._settings.resources,
         )
@@ -175,7 +175,9 @@ class Planner:
         try:
             status = os.stat(real)
         except OSError as error:
-            raise UsageError(f'workspace "{workspace}": {error.strerror}', hint="choose one with -C") from error
+            raise UsageError(
+                f'workspace "{workspace}": {error.strerror}', hint="choose one with -C"
+            ) from error
         if not os.path.isdir(real):
             raise UsageError(f'workspace "{workspace}" is not a directory', hint="choose one with -C")
         check_workspace(real, self.layout.home)
@@ -222,7 +224,9 @@ class Planner:
 
     def _hidden(self) -> tuple[Path, ...]:
         others = (self._state, *self._settings.private_directories)
-        return tuple(dict.fromkeys((*self._credentials(), *[Path(os.path.realpath(path)) for path in others])))
+        return tuple(
+            dict.fromkeys((*self._credentials(), *[Path(os.path.realpath(path)) for path in others]))
+        )
 
     def _secrets(self) -> tuple[Path, ...]:
         """Return the real directories of the home's credentials, for where a bind would show them."""

@@ -15,7 +15,14 @@ from ..errors import LatchError
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
 from . import spawner
-from .bubblewrap import BASELINE_OPTIONS, Bubblewrap, Surroundings, explain_failure, find_bubblewrap, unavailable
+from .bubblewrap import (
+    BASELINE_OPTIONS,
+    Bubblewrap,
+    Surroundings,
+    explain_failure,
+    find_bubblewrap,
+    unavailable,
+)
 from .child import Child
 from .ledger import Ledger, sweep
 from .machine import Machine
@@ -81,7 +88,9 @@ class Sandbox:
 
     # -- bubblewrap -------------------------------------------------------------------------------
 
-    def ready(self, scope: Scope, *, wanted: str, workspace: Path | None = None, network: bool = True) -> Bubblewrap:
+    def ready(
+        self, scope: Scope, *, wanted: str, workspace: Path | None = None, network: bool = True
+    ) -> Bubblewrap:
         """Return a bubblewrap that was seen to work with the options in use, or say why there is none.
 
         The first call of a process with a given bwrap probes it, and sweeps what dead hosts left.
@@ -195,7 +204,10 @@ def _run_plain(argv: tuple[str, ...], scope: Scope) -> str:
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         process = spawner.spawn(
-            spawner.SpawnRequest(argv=argv, environment={}, stdin=null, stdout=child_output, stderr=child_output), scope
+            spawner.SpawnRequest(
+                argv=argv, environment={}, stdin=null, stdout=child_output, stderr=child_output
+            ),
+            scope,
         )
         said = bytearray()
         try:

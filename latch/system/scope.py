@@ -121,7 +121,12 @@ class Scope:
         )
 
     def within(
-        self, seconds: float | None, *, peer: str | None = None, stage: str | None = None, missing: str | None = None
+        self,
+        seconds: float | None,
+        *,
+        peer: str | None = None,
+        stage: str | None = None,
+        missing: str | None = None,
     ) -> Scope:
         """Return a narrower scope: the earlier of its own deadline and this one's, labels replaced.
 
@@ -249,7 +254,9 @@ class Scope:
         length = seconds_text(self.seconds or 0.0)
         whose = length if self._own else f"the caller's {length}"
         reason = f"no {self._missing} within {whose}" if self._missing else f"not done within {whose}"
-        return DeadlineMissed(reason, seconds=self.seconds or 0.0, own=self._own, peer=self.peer, stage=self.stage)
+        return DeadlineMissed(
+            reason, seconds=self.seconds or 0.0, own=self._own, peer=self.peer, stage=self.stage
+        )
 
 
 def _close_both(read_end: int, write_end: int) -> None:

@@ -130,7 +130,9 @@ class Starter:
         if self._groups is None:
             return None
         # One more than the program may have: bubblewrap's own process 1 is in the group.
-        return cgroup.make_pids_group(group_name(token), plan.resources.max_processes + 1, groups=self._groups)
+        return cgroup.make_pids_group(
+            group_name(token), plan.resources.max_processes + 1, groups=self._groups
+        )
 
     def _finish(self, token: str, group: Path | None) -> None:
         if group is not None:
@@ -167,7 +169,12 @@ def pipes_and_request(
 
 
 def _request(
-    bubblewrap: Bubblewrap, plan: SandboxPlan, token: str, stdin: int | None, pipes: Pipes, inherited: list[int]
+    bubblewrap: Bubblewrap,
+    plan: SandboxPlan,
+    token: str,
+    stdin: int | None,
+    pipes: Pipes,
+    inherited: list[int],
 ) -> spawner.SpawnRequest:
     """Fill *pipes* and *inherited* as descriptors are made, so that a failure midway can close them."""
 

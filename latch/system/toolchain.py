@@ -37,16 +37,14 @@ __all__ = [
 ]
 
 # Toolchain roots. Relative ones lie in the home; behind "/*" the root is the entry, not the directory.
-TOOLCHAIN_ROWS = tuple(
-    """
+TOOLCHAIN_ROWS = tuple("""
     .nvm/versions/node/* .nvm/versions/io.js/* .fnm .local/share/fnm .volta .nodenv .bun .deno
     .local/share/pnpm .npm-global .pyenv .local/share/uv/python/* .local/share/uv/tools/* .local/pipx/venvs/*
     .local/share/pipx/venvs/* miniconda3 anaconda3 miniforge3 mambaforge micromamba .local/share/mamba
     .conda/envs/* .cargo/bin .rustup .asdf .local/share/mise .sdkman/candidates .rbenv .goenv go .juliaup
     .ghcup .elan .dotnet
     /opt/* /nix/store /gnu/store /home/linuxbrew/.linuxbrew
-    """.split()
-)
+    """.split())
 
 # What a row is useless without, itself relative to the home.
 _COMPANIONS = {".cargo/bin": (".rustup",), ".asdf": (".tool-versions",)}
@@ -347,7 +345,7 @@ class _Search:
         for base, entry, companions in self.rows:
             if not lies_in(place, base) or (entry and place == base):
                 continue
-            root = os.path.join(base, place[len(base):].split("/")[1]) if entry else base
+            root = os.path.join(base, place[len(base) :].split("/")[1]) if entry else base
             if any(lies_in(other, root) for other in (self.home, *(self.workspaces if entry else ()))):
                 continue
             return root, companions

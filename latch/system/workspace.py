@@ -128,7 +128,9 @@ def planted_git_files(view: WorkspaceView, workspace: Path) -> Mapping[Path, byt
         return MappingProxyType({})
     directory = view.git.directory
     places = [directory]
-    places += [entry for entry in _subdirectories(directory / "worktrees") if not _is_inside(entry, workspace)]
+    places += [
+        entry for entry in _subdirectories(directory / "worktrees") if not _is_inside(entry, workspace)
+    ]
     paths = [place / name for place in places for name in _GIT_PLANTED]
     return MappingProxyType({path: _content_of(path) for path in paths if os.path.lexists(path)})
 
@@ -260,7 +262,9 @@ def _git_protections(directory: Path) -> tuple[list[Protection], tuple[Path, ...
     required = [path for path in closed if path.name == "hooks"]
     found = [Protection(path, True, "holds what git obeys") for path in kept]
     found += [
-        Protection(path, False, "executed or obeyed by git") for path in closed if path in required or path.exists()
+        Protection(path, False, "executed or obeyed by git")
+        for path in closed
+        if path in required or path.exists()
     ]
     assert hooks in required
     return found, (information, *required)
@@ -298,7 +302,9 @@ def _content_of(path: Path) -> bytes:
     try:
         if path.is_symlink():
             return b"link " + os.fsencode(os.readlink(path))
-        return b"file " + read_contained(path.parent, path.name, max_bytes=FileLimits.max_workspace_file_bytes)
+        return b"file " + read_contained(
+            path.parent, path.name, max_bytes=FileLimits.max_workspace_file_bytes
+        )
     except ContainmentError:
         status = os.lstat(path)
         return f"other {status.st_ino} {status.st_ctime_ns}".encode()

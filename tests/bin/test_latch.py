@@ -78,9 +78,9 @@ except SystemExit:
 """
     done = run_in(hostile, [sys.executable, "-I", "-c", program])
     left = done.stdout.splitlines()[1]
-    assert "''" not in left and "'.'" not in left and "'lib'" not in left and str(hostile) not in left, (
-        done.stderr
-    )
+    assert (
+        "''" not in left and "'.'" not in left and "'lib'" not in left and str(hostile) not in left
+    ), done.stderr
 
 
 def test_t8_without_the_site_module_not_even_os_is_taken_from_there(hostile: Path) -> None:

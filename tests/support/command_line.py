@@ -30,7 +30,10 @@ PEER = ROOT / "fixtures" / "peers" / "extension.py"
 MARKER = "LATCH_TEST_MARKER"
 PATIENCE_SECONDS = 60.0
 # A new session's leader takes the terminal on its standard input for its own, so that its keys send signals.
-_TAKE_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; "
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ _OLD = {
     ),
 }
 
-_OLD_PROGRAM = '''#!{python} -IS
+_OLD_PROGRAM = """#!{python} -IS
 import os, sys
 OLD = {options!r}
 words = sys.argv[1:]
@@ -65,10 +65,10 @@ while options:
         sys.exit("bwrap: Unknown option " + options[0])
     del options[: 1 + OLD[options[0]]]
 os.execv({real!r}, ["bwrap", *words])
-'''
+"""
 
 
-_ALTERED_PROGRAM = '''#!{python} -IS
+_ALTERED_PROGRAM = """#!{python} -IS
 import os, sys
 words = sys.argv[1:]
 if words[0] == "--args":
@@ -77,7 +77,7 @@ if words[0] == "--args":
     os.ftruncate(place, 0)
     os.pwrite(place, content, 0)
 os.execv({real!r}, ["bwrap", *words])
-'''
+"""
 
 
 def program(path: Path, text: str, *, mode: int = 0o755) -> Path:
@@ -103,7 +103,9 @@ def failing_bwrap(path: Path, words: str, *, status: int = 1, lacks: tuple[str, 
 def altered_bwrap(path: Path, real: Path, option: tuple[str, ...], instead: tuple[str, ...]) -> Path:
     """Write a bubblewrap that does *instead* where it is told *option*, and says nothing of it."""
     told, done = ("".join(f"{word}\0" for word in words).encode() for words in (option, instead))
-    return program(path, _ALTERED_PROGRAM.format(python=sys.executable, option=told, instead=done, real=str(real)))
+    return program(
+        path, _ALTERED_PROGRAM.format(python=sys.executable, option=told, instead=done, real=str(real))
+    )
 
 
 def old_bwrap(path: Path, real: Path) -> Path:

@@ -176,7 +176,14 @@ def needs(name: str) -> str:
 
 def git(directory: Path, *words: str) -> str:
     """Run git on the host, as the user would, and return what it said."""
-    named = ("-c", "user.name=Some One", "-c", "user.email=one@example.org", "-c", "protocol.file.allow=always")
+    named = (
+        "-c",
+        "user.name=Some One",
+        "-c",
+        "user.email=one@example.org",
+        "-c",
+        "protocol.file.allow=always",
+    )
     done = subprocess.run(
         [needs("git"), *named, *words],
         cwd=directory,

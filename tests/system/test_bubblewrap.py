@@ -104,12 +104,19 @@ def test_every_message_says_what_why_the_cure_and_that_nothing_ran(cause: object
 
 def test_the_causes_have_names_of_their_own() -> None:
     assert len({cause.name for cause in CAUSES}) == len(CAUSES)
-    assert {"absent", "apparmor", "container", "wsl1", "too old", "setuid", "unknown"} <= {one.name for one in CAUSES}
+    assert {"absent", "apparmor", "container", "wsl1", "too old", "setuid", "unknown"} <= {
+        one.name for one in CAUSES
+    }
 
 
 def test_the_line_of_bubblewrap_is_found_among_others() -> None:
     error = explain_failure(
-        f"warning: a\nbwrap: {UIDMAP}\nb\n", wanted="a tool", uid=0, program="/x", hops=(), surroundings=UBUNTU
+        f"warning: a\nbwrap: {UIDMAP}\nb\n",
+        wanted="a tool",
+        uid=0,
+        program="/x",
+        hops=(),
+        surroundings=UBUNTU,
     )
     assert error.cause == "apparmor"
     assert "warning" not in str(error)
@@ -118,7 +125,9 @@ def test_the_line_of_bubblewrap_is_found_among_others() -> None:
 # -- what is wrong with the command or a path
 
 
-def unusable(words: str, *, program: str = "/x", hops: tuple[Path, ...] = (), uid: int = 1000) -> CommandUnusable:
+def unusable(
+    words: str, *, program: str = "/x", hops: tuple[Path, ...] = (), uid: int = 1000
+) -> CommandUnusable:
     """Return the error for a command that could not be run."""
     error = explain_failure(
         f"bwrap: {words}\n", wanted="a tool", uid=uid, program=program, hops=hops, surroundings=CONTAINER
@@ -169,7 +178,10 @@ def test_root_on_another_users_files_is_told_so() -> None:
 
 
 def test_too_many_paths_are_told_by_the_keys() -> None:
-    assert unusable("Exceeded maximum number of arguments 9000").hint == "name fewer paths in ro_paths and rw_paths"
+    assert (
+        unusable("Exceeded maximum number of arguments 9000").hint
+        == "name fewer paths in ro_paths and rw_paths"
+    )
 
 
 # -- what the host says of itself

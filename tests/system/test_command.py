@@ -46,7 +46,9 @@ def test_a_command_gives_what_it_wrote_and_how_it_ended(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("signal", "status"), [("TERM", 143), ("KILL", 137), ("ABRT", 134)])
-def test_a_command_that_dies_of_a_signal_has_the_shells_status(place: Place, signal: str, status: int) -> None:
+def test_a_command_that_dies_of_a_signal_has_the_shells_status(
+    place: Place, signal: str, status: int
+) -> None:
     assert place.run("sh", "-c", f"kill -{signal} $$").status == status
 
 
@@ -65,7 +67,9 @@ def test_bytes_that_are_no_text_come_through(place: Place) -> None:
 
 @pytest.mark.parametrize("word", ["a b", "a\nb", "", "$HOME", "--bind", "'\"", "\udcff"])
 def test_every_word_arrives_as_it_is(place: Place, word: str) -> None:
-    found = place.run(system_python(), "-c", "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]))", word)
+    found = place.run(
+        system_python(), "-c", "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]))", word
+    )
     assert found.stdout == os.fsencode(word)
 
 
@@ -78,7 +82,9 @@ def test_a_workspace_of_any_name_works(place: Place, name: str) -> None:
 
 
 def test_output_beyond_the_bound_is_counted_and_dropped(place: Place) -> None:
-    small = replace(place, limits=replace(place.limits, process=replace(place.limits.process, max_output_bytes=1000)))
+    small = replace(
+        place, limits=replace(place.limits, process=replace(place.limits.process, max_output_bytes=1000))
+    )
     found = small.run("sh", "-c", "head -c 3000000 /dev/zero; head -c 1500 /dev/zero >&2")
     assert (len(found.stdout), len(found.stderr), found.dropped) == (1000, 1000, 2999000 + 500)
 

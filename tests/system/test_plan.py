@@ -26,11 +26,17 @@ MACHINE = replace(
 LAYOUT = SystemLayout(
     system=(Operation("--ro-bind", ("/usr", "/usr"), "the system"),), visible=(Path("/usr"),), home=HOME
 )
-REQUEST = PlanRequest(argv=("tool", "--bind"), workspace=WORKSPACE, view=WorkspaceView(), toolchain=Toolchain())
+REQUEST = PlanRequest(
+    argv=("tool", "--bind"), workspace=WORKSPACE, view=WorkspaceView(), toolchain=Toolchain()
+)
 
 
 def plan(
-    *, layout: SystemLayout = LAYOUT, machine: Machine = MACHINE, features: frozenset[str] = EVERY, **changes: Any
+    *,
+    layout: SystemLayout = LAYOUT,
+    machine: Machine = MACHINE,
+    features: frozenset[str] = EVERY,
+    **changes: Any,
 ) -> SandboxPlan:
     """Plan a changed request."""
     return make_plan(replace(REQUEST, **changes), layout, machine, features)
@@ -129,12 +135,16 @@ def test_a_shared_network_has_no_network_namespace() -> None:
 
 def test_t23_the_plan_says_what_a_shared_network_reaches() -> None:
     shared, none = plan(network=True).lines(), plan().lines()
-    assert "network: everything this machine reaches, its own services and metadata addresses included" in shared
+    assert (
+        "network: everything this machine reaches, its own services and metadata addresses included" in shared
+    )
     assert "network: none" in none
 
 
 def test_root_gets_the_sysctls_read_only_after_proc() -> None:
-    in_order(plan(machine=replace(MACHINE, uid=0)), "--proc /proc", "--ro-bind /proc/sys /proc/sys", "--dev /dev")
+    in_order(
+        plan(machine=replace(MACHINE, uid=0)), "--proc /proc", "--ro-bind /proc/sys /proc/sys", "--dev /dev"
+    )
     assert "--ro-bind /proc/sys /proc/sys" not in words(plan())
 
 
@@ -157,7 +167,12 @@ def test_a_probe_has_no_workspace() -> None:
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [("home_bytes", str(HOME)), ("tmp_bytes", "/tmp"), ("var_tmp_bytes", "/var/tmp"), ("shm_bytes", "/dev/shm")],
+    [
+        ("home_bytes", str(HOME)),
+        ("tmp_bytes", "/tmp"),
+        ("var_tmp_bytes", "/var/tmp"),
+        ("shm_bytes", "/dev/shm"),
+    ],
 )
 def test_every_size_can_be_set(name: str, place: str) -> None:
     made = words(plan(resources=replace(ResourceLimits(), **{name: 12345})))
@@ -215,7 +230,9 @@ def test_t11_what_no_bind_shows_is_not_masked_and_so_not_named() -> None:
 
 @pytest.mark.parametrize("shown", ["ro_paths", "rw_paths", "root", "system", "protection", "workspace"])
 def test_t11_what_a_bind_shows_is_masked_closed_and_sealed(shown: str) -> None:
-    place = (WORKSPACE if shown == "workspace" else Path("/usr") if shown == "system" else Path("/srv/a")) / "state"
+    place = (
+        WORKSPACE if shown == "workspace" else Path("/usr") if shown == "system" else Path("/srv/a")
+    ) / "state"
     how: dict[str, Any] = {"ro_paths": (Path("/srv/a"),)} if shown == "ro_paths" else {}
     how = {"rw_paths": (Path("/srv/a"),)} if shown == "rw_paths" else how
     how = {"toolchain": Toolchain(roots=(Path("/srv/a"),))} if shown == "root" else how
@@ -231,7 +248,9 @@ def test_t11_a_mask_around_the_workspace_lets_it_be_mounted() -> None:
     state = HOME / "state"
     made = plan(workspace=state / "trees" / "one", ro_paths=(HOME,), hidden=(state,))
     assert words(made)[words(made).index(f"--tmpfs {state}") - 1] == "--perms 0755"
-    in_order(made, f"--tmpfs {state}", f"--ro-bind {state}/trees/one {state}/trees/one", f"--remount-ro {state}")
+    in_order(
+        made, f"--tmpfs {state}", f"--ro-bind {state}/trees/one {state}/trees/one", f"--remount-ro {state}"
+    )
 
 
 def test_t11_a_mask_inside_a_closed_mask_is_not_repeated() -> None:
@@ -241,7 +260,9 @@ def test_t11_a_mask_inside_a_closed_mask_is_not_repeated() -> None:
 
 
 def test_what_the_view_needs_is_required() -> None:
-    assert plan(view=WorkspaceView(required=(WORKSPACE / ".git/hooks",))).required == (WORKSPACE / ".git/hooks",)
+    assert plan(view=WorkspaceView(required=(WORKSPACE / ".git/hooks",))).required == (
+        WORKSPACE / ".git/hooks",
+    )
 
 
 # -- refusals
@@ -262,7 +283,14 @@ def test_a_workspace_that_would_undo_the_masks_is_refused_with_the_reason(worksp
 
 
 def test_the_environment_is_exactly_what_is_promised() -> None:
-    known = {"HOME": "/x", "TZ": "Europe/Oslo", "TERM": "dumb", "SECRET_KEY": "x", "LD_PRELOAD": "/x", "LANG": "de"}
+    known = {
+        "HOME": "/x",
+        "TZ": "Europe/Oslo",
+        "TERM": "dumb",
+        "SECRET_KEY": "x",
+        "LD_PRELOAD": "/x",
+        "LANG": "de",
+    }
     made = plan(machine=replace(MACHINE, environment=known), environment={"OWN": "1"})
     assert variables(made) == {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -314,7 +342,9 @@ def test_a_home_that_is_a_link_is_mounted_where_it_is_and_keeps_its_name(tmp_pat
     (tmp_path / "home").symlink_to("var/home")
     layout = survey(replace(MACHINE, home=tmp_path / "home" / "someone"))
     assert layout.home == tmp_path / "var/home/someone"
-    assert [one.arguments for one in layout.home_links] == [(str(tmp_path / "var/home"), str(tmp_path / "home"))]
+    assert [one.arguments for one in layout.home_links] == [
+        (str(tmp_path / "var/home"), str(tmp_path / "home"))
+    ]
     made = plan(layout=layout, machine=replace(MACHINE, home=tmp_path / "home" / "someone"))
     assert f"--tmpfs {tmp_path}/var/home/someone" in words(made)
     assert variables(made)["HOME"] == f"{tmp_path}/home/someone"
@@ -364,7 +394,9 @@ def test_an_unmerged_system_keeps_its_directories(tmp_path: Path) -> None:
     assert Path("/bin") in layout.visible
 
 
-@pytest.mark.parametrize("name", ["/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew", "/run/current-system"])
+@pytest.mark.parametrize(
+    "name", ["/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew", "/run/current-system"]
+)
 def test_a_distributions_own_roots_are_shown_where_they_exist(tmp_path: Path, name: str) -> None:
     assert name not in paths_of(survey(MACHINE, root=tmp_path))
     (tmp_path / name[1:]).mkdir(parents=True)

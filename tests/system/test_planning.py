@@ -46,7 +46,9 @@ def test_a_workspace_that_is_a_file_is_refused(place: Place, tmp_path: Path) -> 
 
 def test_the_state_directory_is_no_workspace(place: Place, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    refused(place.with_settings(state_directory=tmp_path / "state"), tmp_path / "state", "is the state directory")
+    refused(
+        place.with_settings(state_directory=tmp_path / "state"), tmp_path / "state", "is the state directory"
+    )
 
 
 def test_a_workspace_of_another_user_is_refused(place: Place, workspace: Path) -> None:
@@ -136,7 +138,9 @@ def test_t11_private_directories_inside_the_workspace_are_masked(place: Place, s
     for name in ("ours", "ours/state", "held"):
         (place.workspace / name).mkdir()
         (place.workspace / name / "secret").write_text("secret")
-    said = place.run("sh", "-c", "ls -la ours held; cat ours/secret ours/state/secret held/secret; touch ours/x held/x")
+    said = place.run(
+        "sh", "-c", "ls -la ours held; cat ours/secret ours/state/secret held/secret; touch ours/x held/x"
+    )
     assert b"secret" not in said.stdout
     assert said.stderr.count(b"Permission denied") >= 2
     assert not (place.workspace / "held" / "x").exists()
@@ -150,7 +154,9 @@ def test_t11_a_private_directory_behind_a_link_is_masked_where_it_is(place: Plac
     assert b"secret" not in masked.run("cat", "real/secret").stdout
 
 
-def test_t11_a_state_directory_inside_the_workspace_is_made_before_the_start(place: Place, sandbox: Path) -> None:
+def test_t11_a_state_directory_inside_the_workspace_is_made_before_the_start(
+    place: Place, sandbox: Path
+) -> None:
     state = place.workspace / "deep" / "state"
     masked = place.with_settings(state_directory=state)
     said = masked.run("sh", "-c", "ls deep/state", writable=True)
@@ -266,7 +272,9 @@ def test_a_peers_environment_is_handed_in(place: Place, sandbox: Path) -> None:
 def test_a_home_behind_a_link_has_both_names_inside(tmp_path: Path, sandbox: Path) -> None:
     real = place_in(tmp_path / "var")
     (tmp_path / "home").symlink_to("var/home")
-    place = replace(real, home=tmp_path / "home" / "someone", workspace=tmp_path / "home/someone/projects/one")
+    place = replace(
+        real, home=tmp_path / "home" / "someone", workspace=tmp_path / "home/someone/projects/one"
+    )
     (real.home / ".netrc").write_text("secret")
     said = place.say("sh", "-c", f'echo $HOME; ls -A "$HOME" {real.home}; cd {place.workspace} && pwd -P')
     listed = [f"{place.home}:", "projects", f"{real.home}:", "projects"]
@@ -274,14 +282,20 @@ def test_a_home_behind_a_link_has_both_names_inside(tmp_path: Path, sandbox: Pat
 
 
 @pytest.mark.parametrize("home", ["/", "/nonexistent", "/usr/sbin"])
-def test_a_home_of_a_daemon_is_empty_and_writable(workspace: Path, tmp_path: Path, sandbox: Path, home: str) -> None:
+def test_a_home_of_a_daemon_is_empty_and_writable(
+    workspace: Path, tmp_path: Path, sandbox: Path, home: str
+) -> None:
     settings = SandboxSettings(state_directory=tmp_path / "state")
     place = Place(home=Path(home), workspace=workspace, settings=settings)
     assert place.say("sh", "-c", 'touch "$HOME/x" && ls -A "$HOME"') == "x"
 
 
-def test_a_home_of_a_daemon_among_programs_covers_none(workspace: Path, tmp_path: Path, sandbox: Path) -> None:
-    place = Place(home=Path("/usr/bin"), workspace=workspace, settings=SandboxSettings(state_directory=tmp_path / "s"))
+def test_a_home_of_a_daemon_among_programs_covers_none(
+    workspace: Path, tmp_path: Path, sandbox: Path
+) -> None:
+    place = Place(
+        home=Path("/usr/bin"), workspace=workspace, settings=SandboxSettings(state_directory=tmp_path / "s")
+    )
     assert place.say(system_python(), "-c", "print(1)") == "1"
 
 
@@ -291,7 +305,11 @@ def test_a_home_of_a_daemon_among_programs_covers_none(workspace: Path, tmp_path
 @pytest.mark.parametrize("shell", [False, True])
 def test_python_and_git_of_the_system_run(place: Place, sandbox: Path, shell: bool) -> None:
     for argv in ([system_python(), "-c", "import ssl, json; print(1)"], [needs("git"), "--version"]):
-        words = [needs("bash"), "-c", f"{argv[0].rpartition('/')[2]} \"$@\"", "bash", *argv[1:]] if shell else argv
+        words = (
+            [needs("bash"), "-c", f"{argv[0].rpartition('/')[2]} \"$@\"", "bash", *argv[1:]]
+            if shell
+            else argv
+        )
         assert place.say(*words)
 
 
@@ -309,12 +327,16 @@ def pyenv(place: Place) -> Path:
     own.parent.mkdir(parents=True)
     shutil.copy(os.path.realpath(system_python()), own)
     program(root / "libexec" / "pyenv", '#!/bin/sh\nexec "${0%/libexec/*}/versions/3.99.0/bin/$2" "$@"\n')
-    program(root / "shims" / "python3", f'#!/bin/sh\nshift 0\nexec "{root}/versions/3.99.0/bin/python3" "$@"\n')
+    program(
+        root / "shims" / "python3", f'#!/bin/sh\nshift 0\nexec "{root}/versions/3.99.0/bin/python3" "$@"\n'
+    )
     return root
 
 
 @pytest.mark.parametrize("shell", [False, True])
-def test_a_python_of_pyenv_runs_and_not_the_systems(place: Place, pyenv: Path, sandbox: Path, shell: bool) -> None:
+def test_a_python_of_pyenv_runs_and_not_the_systems(
+    place: Place, pyenv: Path, sandbox: Path, shell: bool
+) -> None:
     place = place.with_path(pyenv / "shims")
     code = "import sys, json; print(sys.executable)"
     argv = (needs("bash"), "-c", f"python3 -c '{code}'") if shell else ("python3", "-c", code)
@@ -333,7 +355,9 @@ def nvm(place: Place) -> Path:
     root = place.home / ".nvm/versions/node/v99.0.0"
     (root / "bin").mkdir(parents=True)
     (root / "bin" / "node").symlink_to(os.path.realpath(needs("node")))
-    program(root / "lib/node_modules/npm/bin/npx-cli.js", "#!/usr/bin/env node\nconsole.log('npx', __filename)\n")
+    program(
+        root / "lib/node_modules/npm/bin/npx-cli.js", "#!/usr/bin/env node\nconsole.log('npx', __filename)\n"
+    )
     (root / "bin" / "npx").symlink_to("../lib/node_modules/npm/bin/npx-cli.js")
     return root
 
@@ -368,7 +392,9 @@ def test_a_venv_of_the_workspace_runs_on_the_systems_python(place: Place, sandbo
     assert prefix == str(place.workspace / name)
 
 
-def test_a_venv_of_the_workspace_runs_on_a_python_below_the_home(place: Place, pyenv: Path, sandbox: Path) -> None:
+def test_a_venv_of_the_workspace_runs_on_a_python_below_the_home(
+    place: Place, pyenv: Path, sandbox: Path
+) -> None:
     base = pyenv / "versions/3.99.0/bin"
     venv = place.workspace / ".venv"
     (venv / "bin").mkdir(parents=True)
@@ -397,4 +423,7 @@ def test_the_path_inside_keeps_the_operators_order(place: Place, sandbox: Path) 
     (place.home / "invisible").mkdir()
     (place.workspace / "bin").mkdir()
     found = place.with_path(place.home / "invisible", place.workspace / "bin").say("sh", "-c", "echo $PATH")
-    assert found == f"{place.workspace}/bin:{':'.join(path for path in SYSTEM_PATH.split(':') if os.path.isdir(path))}"
+    assert (
+        found
+        == f"{place.workspace}/bin:{':'.join(path for path in SYSTEM_PATH.split(':') if os.path.isdir(path))}"
+    )

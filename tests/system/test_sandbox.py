@@ -43,13 +43,15 @@ _ALSO = {"namespaces": {"container", "apparmor"}, "landlock": {"apparmor"}, "net
 
 
 @pytest.mark.parametrize("cause", sorted(WORDS))
-def test_a_start_names_the_cause_and_the_cure_and_runs_nothing(place: Place, tmp_path: Path, cause: str) -> None:
+def test_a_start_names_the_cause_and_the_cure_and_runs_nothing(
+    place: Place, tmp_path: Path, cause: str
+) -> None:
     fake = failing_bwrap(tmp_path / "fake" / "bwrap", WORDS[cause])
     error = fails(place.with_settings(bwrap=fake))
     assert isinstance(error, SandboxUnavailable)
     assert error.cause in {cause, *_ALSO.get(cause, ())}
     assert str(error).startswith('cannot start command "touch": ')
-    assert WORDS[cause][len("bwrap: "):] in str(error)
+    assert WORDS[cause][len("bwrap: ") :] in str(error)
     assert str(error).endswith("; nothing was run unsandboxed")
     assert error.hint
     assert (tmp_path / "fake" / RAN).exists()
@@ -144,7 +146,9 @@ def test_a_sandbox_of_0_4_0_holds_the_same_walls(place: Place, tmp_path: Path, s
 # -- the probe
 
 
-def test_a_working_bubblewrap_is_probed_once_for_each_network(place: Place, sandbox: Path, tmp_path: Path) -> None:
+def test_a_working_bubblewrap_is_probed_once_for_each_network(
+    place: Place, sandbox: Path, tmp_path: Path
+) -> None:
     log = tmp_path / "log"
     counting = program(
         tmp_path / "bwrap", f'#!/bin/sh\n[ "$1" = --args ] && echo >> "{log}"\nexec {sandbox} "$@"\n'

@@ -90,7 +90,9 @@ def test_a_home_that_cannot_be_written_is_named_with_the_cure(place: Place, sand
     assert "LATCH_DIRECTORY" in (error.hint or "")
 
 
-def test_a_bubblewrap_that_vanishes_after_its_probe_is_told_so(place: Place, sandbox: Path, tmp_path: Path) -> None:
+def test_a_bubblewrap_that_vanishes_after_its_probe_is_told_so(
+    place: Place, sandbox: Path, tmp_path: Path
+) -> None:
     own = program(tmp_path / "bwrap", f'#!/bin/sh\nexec {sandbox} "$@"\n')
     place = place.with_settings(bwrap=own)
     holder = place.sandbox
@@ -110,7 +112,11 @@ def test_a_cancelled_start_starts_nothing(place: Place, sandbox: Path) -> None:
     holder = place.sandbox
     bubblewrap = holder.ready(scope, wanted="a tool", network=False)
     prepared = holder.planner.prepare_command(
-        ("touch", "ran"), workspace=place.workspace, writable=True, network=False, features=bubblewrap.features
+        ("touch", "ran"),
+        workspace=place.workspace,
+        writable=True,
+        network=False,
+        features=bubblewrap.features,
     )
     token.cancel("enough")
     with pytest.raises(BaseException, match="enough"):

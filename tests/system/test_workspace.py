@@ -126,7 +126,9 @@ def test_hooks_and_info_are_made_so_that_they_can_be_closed(workspace: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["libs/deep/sub", "sub"])
-def test_the_grant_closes_every_submodule_and_what_holds_it(repository: Path, tmp_path: Path, name: str) -> None:
+def test_the_grant_closes_every_submodule_and_what_holds_it(
+    repository: Path, tmp_path: Path, name: str
+) -> None:
     git(tmp_path, "clone", "-q", str(repository), "other")
     git(repository, "submodule", "--quiet", "add", "--name", name, str(tmp_path / "other"), "sub")
     modules = repository / ".git" / "modules"
@@ -210,12 +212,16 @@ def test_a_submodule_shows_its_git_directory(repository: Path, tmp_path: Path) -
     assert {place / "config", place / "hooks", repository / "sub" / ".git"} <= closed(view)
 
 
-def test_a_read_only_plan_of_a_worktree_shows_its_repository_read_only(repository: Path, worktree: Path) -> None:
+def test_a_read_only_plan_of_a_worktree_shows_its_repository_read_only(
+    repository: Path, worktree: Path
+) -> None:
     view = look_at_workspace(worktree, uid=UID)
     assert [(one.path, one.writable) for one in view.protections] == [(repository / ".git", False)]
 
 
-def lay_git_file(workspace: Path, directory: Path, *, names: str | None = None, common: str | None = None) -> None:
+def lay_git_file(
+    workspace: Path, directory: Path, *, names: str | None = None, common: str | None = None
+) -> None:
     """Write a ``.git`` file to *directory*, which names *names* back and shares *common*."""
     directory.mkdir(parents=True, exist_ok=True)
     (workspace / ".git").write_text(f"gitdir: {directory}\n")
@@ -242,7 +248,9 @@ def test_a_git_file_is_followed_to_a_directory_that_names_the_workspace(
     assert view.git is not None and view.git.directory == tmp_path / "elsewhere"
 
 
-def test_a_git_file_is_followed_where_core_worktree_names_the_workspace(workspace: Path, tmp_path: Path) -> None:
+def test_a_git_file_is_followed_where_core_worktree_names_the_workspace(
+    workspace: Path, tmp_path: Path
+) -> None:
     lay_git_file(workspace, tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "config").write_text("[core]\n\tbare = false\n\tworktree = ../workspace\n")
     view = look_at_workspace(workspace, uid=UID)
@@ -270,7 +278,9 @@ def test_t1_a_git_file_that_is_a_hard_link_is_not_followed(workspace: Path, tmp_
     assert look_at_workspace(workspace, uid=UID).git is None
 
 
-@pytest.mark.parametrize("text", ["", "gitdir:", "gitdir: \n", "elsewhere\n", "\0", "gitdir: /proc/self/fd/0"])
+@pytest.mark.parametrize(
+    "text", ["", "gitdir:", "gitdir: \n", "elsewhere\n", "\0", "gitdir: /proc/self/fd/0"]
+)
 def test_t1_a_git_file_that_says_nothing_useful_is_only_protected(workspace: Path, text: str) -> None:
     (workspace / ".git").write_text(text)
     view = look_at_workspace(workspace, uid=UID, writable=True)
@@ -336,7 +346,9 @@ def test_t3_a_worktree_made_inside_the_workspace_stays(repository: Path) -> None
     assert git(repository / "inside", "status", "--porcelain") == ""
 
 
-def test_t3_a_link_to_another_repositorys_entries_removes_nothing_there(repository: Path, tmp_path: Path) -> None:
+def test_t3_a_link_to_another_repositorys_entries_removes_nothing_there(
+    repository: Path, tmp_path: Path
+) -> None:
     foreign = tmp_path / "other" / "worktrees" / "theirs"
     foreign.mkdir(parents=True)
     (foreign / "commondir").touch()
@@ -395,7 +407,9 @@ def test_an_operator_without_a_name_hands_in_nothing(own_home: Path, workspace: 
     assert identity(own_home, workspace) == {}
 
 
-def test_the_home_file_wins_over_the_settings_directory(own_home: Path, workspace: Path, tmp_path: Path) -> None:
+def test_the_home_file_wins_over_the_settings_directory(
+    own_home: Path, workspace: Path, tmp_path: Path
+) -> None:
     (tmp_path / "settings" / "git").mkdir(parents=True)
     (tmp_path / "settings" / "git" / "config").write_text("[user]\nname = A\nemail = a@example.org\n")
     (own_home / ".gitconfig").write_text("[user]\nname = B\n")

@@ -151,7 +151,8 @@ def test_a_hung_tool_is_asked_to_stop_and_then_killed(operator: Operator, ms: fl
         operator, ("call", "-q", "one/sleep", '{"seconds": 60}'), settled(operator), "SIGINT", ms
     )
     assert said.splitlines() == [
-        'latch: extension "one": tool.execute: cancelled (SIGINT); it did not answer $/cancelRequest and was killed'
+        'latch: extension "one": tool.execute: cancelled (SIGINT); '
+        "it did not answer $/cancelRequest and was killed"
     ]
 
 

@@ -18,7 +18,10 @@ from tests.support.tree import PACKAGE
 pytestmark = pytest.mark.usefixtures("sandbox")
 
 DELIBERATE_SECONDS = 0.5
-RUN = "import importlib, sys; sys.path.insert(0, sys.argv[1]); sys.exit(importlib.import_module(sys.argv[2]).main(sys.argv[3:]))"
+RUN = (
+    "import importlib, sys; sys.path.insert(0, sys.argv[1]); "
+    "sys.exit(importlib.import_module(sys.argv[2]).main(sys.argv[3:]))"
+)
 
 
 @pytest.fixture

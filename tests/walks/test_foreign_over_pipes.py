@@ -17,7 +17,7 @@ MESSAGES = [
     {"role": "assistant", "tool_calls": [{"id": "c", "arguments": {"content": "as it is"}}]},
     {"role": "tool", "content": "", "tool_call_id": "c"},
 ]
-REQUEST = {"system": "Be \"kind\".", "messages": MESSAGES, "tools": [{"name": "t", "input_schema": {}}]}
+REQUEST = {"system": 'Be "kind".', "messages": MESSAGES, "tools": [{"name": "t", "input_schema": {}}]}
 
 
 @pytest.fixture(params=["bash", "node"])

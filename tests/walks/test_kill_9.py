@@ -121,7 +121,8 @@ def test_nothing_is_left_after_a_kill_and_a_reap(tmp_path: Path) -> None:
         kills = list(pool.map(lambda number: kill_once(tmp_path, number), range(KILLS)))
     ended = sum(kill.ended for kill in kills)
     print(
-        f"{len(kills)} kills, {sum(kill.alive for kill in kills)} of a running Latch; reaps ended {ended} processes"
+        f"{len(kills)} kills, {sum(kill.alive for kill in kills)} of a running Latch; "
+        f"reaps ended {ended} processes"
     )
     assert [kill for kill in kills if kill.left] == []
     assert all(kill.alive for kill in kills), [kill.told for kill in kills if not kill.alive]

@@ -84,7 +84,9 @@ def test_options_choose_what_it_registers_and_answers() -> None:
         ]
         assert not any("id" in message for message in registrations)
         assert peer.result("hook.guard", {"action": "x", "payload": {}}) == {"decision": "perhaps"}
-        assert peer.result("hook.transform", {"structure": "x", "value": {}}) == {"content": [None, "transformed"]}
+        assert peer.result("hook.transform", {"structure": "x", "value": {}}) == {
+            "content": [None, "transformed"]
+        }
 
 
 def test_every_sin_is_listed_and_an_unknown_one_refused() -> None:

@@ -38,7 +38,13 @@ def place(sandbox: Path) -> Iterator[Place]:
         made = place_in(directory)
         for entry in SECRET_ENTRIES:
             file = made.home / entry.replace("*", "x")
-            if "." not in file.name[1:] and file.name not in (".netrc", ".npmrc", ".pgpass", ".boto", "token"):
+            if "." not in file.name[1:] and file.name not in (
+                ".netrc",
+                ".npmrc",
+                ".pgpass",
+                ".boto",
+                "token",
+            ):
                 file = file / "key"
             file.parent.mkdir(parents=True, exist_ok=True)
             if file.parent.is_dir() and not file.exists():
@@ -79,9 +85,22 @@ print(json.dumps(found))
 
 @pytest.mark.parametrize("way", WAYS)
 def test_no_credential_no_state_and_no_other_home_is_found_by_searching(place: Place, way: str) -> None:
-    planted = [path for path in place.home.rglob("*") if path.is_file() and path.read_bytes() == SECRET.encode()]
+    planted = [
+        path for path in place.home.rglob("*") if path.is_file() and path.read_bytes() == SECRET.encode()
+    ]
     assert len(planted) > len(SECRET_ENTRIES) - 5
-    tops = ["/home", "/root", "/etc", "/run", "/var", "/tmp", "/opt", "/srv", "/mnt", str(place.home.parents[1])]
+    tops = [
+        "/home",
+        "/root",
+        "/etc",
+        "/run",
+        "/var",
+        "/tmp",
+        "/opt",
+        "/srv",
+        "/mnt",
+        str(place.home.parents[1]),
+    ]
     assert attack(place, way, READS, json.dumps(tops), SECRET) == []
 
 
@@ -98,7 +117,22 @@ def test_no_credential_is_reached_by_its_name(place: Place, way: str) -> None:
 def test_of_the_host_only_what_programs_need_is_there(place: Place, way: str) -> None:
     program = "print(json.dumps({top: sorted(os.listdir(top)) for top in ['/', '/run', '/var', '/tmp', '/dev/shm']}))"
     found = attack(place, way, program)
-    top = {"bin", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "tmp", "usr", "var"}
+    top = {
+        "bin",
+        "dev",
+        "etc",
+        "home",
+        "lib",
+        "lib32",
+        "lib64",
+        "libx32",
+        "proc",
+        "run",
+        "sbin",
+        "tmp",
+        "usr",
+        "var",
+    }
     assert set(found["/"]) - top <= {place.workspace.parts[1], "nix", "gnu"}
     assert found["/run"] == (["peer"] if way == "peer" else [])
     assert (found["/var"], found["/dev/shm"]) == (["tmp"], [])
@@ -107,7 +141,16 @@ def test_of_the_host_only_what_programs_need_is_there(place: Place, way: str) ->
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_hosts_passwords_and_keys_are_not_there(place: Place, way: str) -> None:
-    paths = ["/etc/shadow", "/etc/gshadow", "/etc/ssl/private", "/etc/ssh", "/etc/sudoers", "/sys", "/boot", "/var/run"]
+    paths = [
+        "/etc/shadow",
+        "/etc/gshadow",
+        "/etc/ssl/private",
+        "/etc/ssh",
+        "/etc/sudoers",
+        "/sys",
+        "/boot",
+        "/var/run",
+    ]
     program = "print(json.dumps([path for path in json.loads(sys.argv[1]) if os.path.exists(path)]))"
     assert attack(place, way, program, json.dumps(paths)) == []
 
@@ -205,7 +248,9 @@ print(json.dumps(found))
 
 @pytest.mark.parametrize("how", ["direct", "rename", "exchange", "remove", "over", "symlink"])
 def test_the_hooks_and_config_of_git_stay_what_they_are(place: Place, how: str) -> None:
-    before = {path: path.read_bytes() for path in place.workspace.joinpath(".git").rglob("*") if path.is_file()}
+    before = {
+        path: path.read_bytes() for path in place.workspace.joinpath(".git").rglob("*") if path.is_file()
+    }
     program = """
 import ctypes, shutil
 os.chdir(os.environ["LATCH_WORKSPACE"])
@@ -228,7 +273,9 @@ for number, attempt in enumerate(tries[sys.argv[1]]):
 print(json.dumps(found))
 """
     assert attack(place, "write", program, how) == []
-    after = {path: path.read_bytes() for path in place.workspace.joinpath(".git").rglob("*") if path.is_file()}
+    after = {
+        path: path.read_bytes() for path in place.workspace.joinpath(".git").rglob("*") if path.is_file()
+    }
     assert after == before
 
 
@@ -250,7 +297,11 @@ for directory, _, names in os.walk("/proc/sys"):
 print(json.dumps(found))
 """
     # An ordinary user's own namespaces have some of their own, which change nothing of the host.
-    own = () if os.getuid() == 0 else ("net/", "user/", "fs/mqueue/", *(f"kernel/{name}" for name in OWN_SYSCTLS))
+    own = (
+        ()
+        if os.getuid() == 0
+        else ("net/", "user/", "fs/mqueue/", *(f"kernel/{name}" for name in OWN_SYSCTLS))
+    )
     found = [path[len("/proc/sys/") :] for path in attack(place, way, program)]
     assert [path for path in found if not path.startswith(own)] == []
 
@@ -329,7 +380,9 @@ except OSError: print(json.dumps(os.getsid(0) != 0))
 def test_no_signal_that_the_host_blocks_is_blocked_inside(place: Place, way: str) -> None:
     old = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     try:
-        program = "print(json.dumps([line for line in open('/proc/self/status') if line.startswith('SigBlk')]))"
+        program = (
+            "print(json.dumps([line for line in open('/proc/self/status') if line.startswith('SigBlk')]))"
+        )
         assert attack(place, way, program) == ["SigBlk:\t" + "0" * 16 + "\n"]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
@@ -368,7 +421,9 @@ print(json.dumps(found))
 @pytest.mark.parametrize("way", WAYS)
 def test_no_abstract_socket_of_the_host_is_reached(place: Place, way: str) -> None:
     if way == "peer" and not hardening().abstract_sockets:
-        pytest.skip(f"this kernel's Landlock ({kernelcalls.landlock_abi()}) has no scope for a shared network")
+        pytest.skip(
+            f"this kernel's Landlock ({kernelcalls.landlock_abi()}) has no scope for a shared network"
+        )
     name = f"latch-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"\0{name}")

@@ -51,7 +51,11 @@ def test_t1_a_workspace_cannot_name_what_is_bound(place: Place, name: str) -> No
     (place.home / ".ssh").mkdir()
     (place.home / ".ssh" / "key").write_text("secret")
     (place.workspace / name).symlink_to(place.home / ".ssh")
-    for start in (lambda: place.run("true"), lambda: place.run("true", writable=True), lambda: place.peer("true")):
+    for start in (
+        lambda: place.run("true"),
+        lambda: place.run("true", writable=True),
+        lambda: place.peer("true"),
+    ):
         with pytest.raises(Denied) as caught:
             start()
         assert caught.value.rule == "T1" and name in str(caught.value)
@@ -89,7 +93,9 @@ def test_t2_a_models_words_open_nothing_of_the_home(place: Place) -> None:
     program(place.workspace / "tool", f"#!{place.home}/notes/file\n")
     for argv in (("cat", f"{place.home}/notes/file"), ("sh", "-c", f"cat {place.home}/notes/file")):
         assert place.run(*argv).status == 1
-        assert not any("notes" in operation for line in place.plan(*argv).operations for operation in line.arguments)
+        assert not any(
+            "notes" in operation for line in place.plan(*argv).operations for operation in line.arguments
+        )
     with pytest.raises(CommandUnusable):
         place.run("./tool")
     with pytest.raises(CommandUnusable):
@@ -173,7 +179,9 @@ def test_t3_a_worktree_keeps_the_repository_it_belongs_to(place: Place, reposito
     assert git(second, "status", "--porcelain") == git(repository, "status", "--porcelain") == ""
 
 
-def test_t3_a_repository_with_a_submodule_keeps_its_hooks(place: Place, repository: Path, tmp_path: Path) -> None:
+def test_t3_a_repository_with_a_submodule_keeps_its_hooks(
+    place: Place, repository: Path, tmp_path: Path
+) -> None:
     git(tmp_path, "clone", "-q", str(repository), "other")
     git(repository, "submodule", "--quiet", "add", str(tmp_path / "other"), "sub")
     assert attack_git(place, repository / ".git") == ([], PLANTED)
@@ -198,7 +206,9 @@ def test_t3_git_commits_with_the_grant_and_cannot_add_without(
     (workspace / "file").write_text("1")
     refused = there.run(needs("git"), "add", "file", writable=True)
     assert refused.status != 0 and b"Read-only file system" in refused.stderr
-    script = "git add file && git commit -qm two && git branch topic && git stash list && git gc -q && git tag v1"
+    script = (
+        "git add file && git commit -qm two && git branch topic && git stash list && git gc -q && git tag v1"
+    )
     assert there.say("sh", "-c", script, writable=True, git_metadata=True) == ""
     assert git(workspace, "log", "-1", "--format=%an %ae %s") == "Some One one@example.org two"
     refused = there.run(needs("git"), "config", "core.fsmonitor", "/x", writable=True, git_metadata=True)
@@ -260,12 +270,20 @@ def test_t11_what_is_ours_is_neither_shown_nor_a_workspace(place: Place) -> None
 
 
 @pytest.mark.parametrize("kind", ["home", "ancestor", "root", "state", "configuration"])
-def test_t11_each_workspace_that_cannot_be_is_refused_by_name(place: Place, tmp_path: Path, kind: str) -> None:
-    chosen = {"home": place.home, "ancestor": place.home.parent, "root": Path("/"), "state": tmp_path / "state"}
+def test_t11_each_workspace_that_cannot_be_is_refused_by_name(
+    place: Place, tmp_path: Path, kind: str
+) -> None:
+    chosen = {
+        "home": place.home,
+        "ancestor": place.home.parent,
+        "root": Path("/"),
+        "state": tmp_path / "state",
+    }
     workspace = chosen.get(kind, place.workspace)
     (tmp_path / "state").mkdir()
     there = place.at(workspace).with_settings(
-        state_directory=tmp_path / "state", config_file=workspace / "c.toml" if kind == "configuration" else None
+        state_directory=tmp_path / "state",
+        config_file=workspace / "c.toml" if kind == "configuration" else None,
     )
     for start in (lambda: there.run("true"), lambda: there.peer("true")):
         with pytest.raises(UsageError) as caught:

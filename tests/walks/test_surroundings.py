@@ -173,7 +173,7 @@ def test_a_credential_file_kept_elsewhere_is_masked_where_it_is(operator: Operat
 
 
 def lay_interpreter(root: Path) -> None:
-    """Make *root* an interpreter's own directory: a copy of the system's program, and a library of its own."""
+    """Make *root* an interpreter's directory: a copy of the system's program, and a library of its own."""
     (root / "bin").mkdir(parents=True)
     shutil.copy(os.path.realpath(system_python()), root / "bin" / "python3")
     (root / "lib" / "only-here").mkdir(parents=True)

@@ -28,8 +28,12 @@ __all__ = ["configure", "run"]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
-    parser.add_argument("tool", metavar="EXTENSION/TOOL", help="the extension's name, a slash, the tool's own name")
-    parser.add_argument("arguments", metavar="JSON", nargs="?", default="{}", help="the arguments, a JSON object")
+    parser.add_argument(
+        "tool", metavar="EXTENSION/TOOL", help="the extension's name, a slash, the tool's own name"
+    )
+    parser.add_argument(
+        "arguments", metavar="JSON", nargs="?", default="{}", help="the arguments, a JSON object"
+    )
 
 
 def run(options: argparse.Namespace, io: Terminal) -> int:
@@ -78,7 +82,9 @@ def _parse_arguments(text: str) -> Mapping[str, Json]:
     try:
         value = parse_json(text.encode("utf-8", "surrogateescape"), DEFAULT.json)
     except WireError as error:
-        raise UsageError(f"the arguments are not JSON: {error.reason}", hint="""write them as '{"name": "value"}'""")
+        raise UsageError(
+            f"the arguments are not JSON: {error.reason}", hint="""write them as '{"name": "value"}'"""
+        )
     if not isinstance(value, dict):
         raise UsageError("the arguments are not a JSON object", hint="""write them as '{"name": "value"}'""")
     return value
@@ -88,9 +94,13 @@ def _check_configured(settings: Settings, extension: str) -> None:
     known = {entry.name: entry for entry in settings.extensions}
     if extension not in known:
         names = ", ".join(known) or "none"
-        raise UsageError(f'no extension "{extension}" is configured', hint=f"configured in {settings.file}: {names}")
+        raise UsageError(
+            f'no extension "{extension}" is configured', hint=f"configured in {settings.file}: {names}"
+        )
     if not known[extension].enabled:
-        raise UsageError(f'extension "{extension}" is disabled', hint=f"set enabled = true in {settings.file}")
+        raise UsageError(
+            f'extension "{extension}" is disabled', hint=f"set enabled = true in {settings.file}"
+        )
 
 
 def _call(

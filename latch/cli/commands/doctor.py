@@ -73,7 +73,11 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         findings += verdicts
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    findings += [finding for entry in settings.extensions for finding in _extension(entry, options.machine, options.cwd)]
+    findings += [
+        finding
+        for entry in settings.extensions
+        for finding in _extension(entry, options.machine, options.cwd)
+    ]
     findings += list(_reach(settings, options.cwd))
     if options.plan and bubblewrap is not None:
         plan = _plan(settings, options, bubblewrap)
@@ -104,7 +108,9 @@ def _value(finding: Finding) -> dict[str, object]:
 
 def _python() -> Iterator[Finding]:
     yield Finding("latch", "ok", f"{__version__} in {Path(__file__).parents[2]}")
-    yield Finding("python", "ok", f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})")
+    yield Finding(
+        "python", "ok", f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
+    )
     yield Finding("kernel", "ok", platform.release())
 
 
@@ -114,7 +120,9 @@ def _packages() -> Iterator[Finding]:
             continue
         spec = util.find_spec(module)
         if spec is None:
-            yield Finding(distribution, "note", f"not installed, needed for {purpose}", f"install {distribution}")
+            yield Finding(
+                distribution, "note", f"not installed, needed for {purpose}", f"install {distribution}"
+            )
             continue
         try:
             version = metadata.version(distribution)
@@ -128,7 +136,8 @@ def _settings(options: argparse.Namespace) -> tuple[Settings, list[Finding]]:
         settings = load_settings(options)
     except ConfigError as error:
         found = [
-            Finding("configuration", "fail", str(problem), error.hint, exit_status(error)) for problem in error.problems
+            Finding("configuration", "fail", str(problem), error.hint, exit_status(error))
+            for problem in error.problems
         ]
         return Settings(), found
     except LatchError as error:
@@ -145,7 +154,9 @@ def _places(machine: Machine, settings: Settings) -> Iterator[Finding]:
         except FileNotFoundError:
             yield Finding(subject, "ok", f"{path} (made when needed)")
         except OSError as error:
-            yield Finding(subject, "fail", f"{path}: {error.strerror}", "set LATCH_DIRECTORY to a place of yours", 2)
+            yield Finding(
+                subject, "fail", f"{path}: {error.strerror}", "set LATCH_DIRECTORY to a place of yours", 2
+            )
         else:
             if not os.access(path, os.W_OK):
                 cure = "set LATCH_DIRECTORY or state_dir to a directory that can be written"
@@ -164,7 +175,9 @@ def _sandbox(sandbox: Sandbox, scope: Scope, io: Terminal) -> tuple[list[Finding
             bubblewrap = sandbox.ready(scope, wanted="the probe", network=network)
         except SandboxUnavailable as error:
             subject = f"sandbox, {shown}"
-            findings.append(Finding(subject, "fail", f"{error} [{error.cause}]", error.hint, exit_status(error)))
+            findings.append(
+                Finding(subject, "fail", f"{error} [{error.cause}]", error.hint, exit_status(error))
+            )
             if error.cause in ("absent", "setuid", "untrusted", "too old"):
                 break
         else:
@@ -178,14 +191,20 @@ def _hardening(bubblewrap: Bubblewrap, machine: Machine) -> Iterator[Finding]:
     lacking = [option for option in HARDENING_OPTIONS if option not in bubblewrap.features]
     version = f"bubblewrap {bubblewrap.version}"
     if lacking:
-        text = f"{version} lacks {' '.join(lacking)}: " + "; ".join(HARDENING_OPTIONS[option] for option in lacking)
+        text = f"{version} lacks {' '.join(lacking)}: " + "; ".join(
+            HARDENING_OPTIONS[option] for option in lacking
+        )
         yield Finding("hardening", "note", text, "install bubblewrap 0.8.0 or newer")
     else:
         yield Finding("hardening", "ok", f"{version} has every option that is used")
     known = hardening()
     for subject, works, absent in (
         ("session keyring", known.keyring, "children can read this session's keyring"),
-        ("abstract sockets", known.abstract_sockets, "with a shared network children reach the host's abstract sockets"),
+        (
+            "abstract sockets",
+            known.abstract_sockets,
+            "with a shared network children reach the host's abstract sockets",
+        ),
     ):
         yield Finding(subject, "ok" if works else "note", "closed to children" if works else absent)
     if machine.uid == 0:
@@ -214,12 +233,16 @@ def _extension(entry: ExtensionSettings, machine: Machine, workspace: Path) -> I
     yield Finding(subject, "ok", f"runs {program}")
     unset = [name for name in entry.env_from if name not in machine.environment]
     if unset:
-        yield Finding(subject, "fail", f"env_from: {', '.join(unset)} not set here", "set it before starting Latch", 2)
+        yield Finding(
+            subject, "fail", f"env_from: {', '.join(unset)} not set here", "set it before starting Latch", 2
+        )
     for path in entry.rw_paths:
         yield Finding(subject, "note", f"may write {path}")
     for path in (*entry.ro_paths, *entry.rw_paths):
         if not path.exists():
-            yield Finding(subject, "fail", f"{path} does not exist", "make it, or take it out of the entry", 2)
+            yield Finding(
+                subject, "fail", f"{path} does not exist", "make it, or take it out of the entry", 2
+            )
 
 
 def _reach(settings: Settings, workspace: Path) -> Iterator[Finding]:
@@ -232,7 +255,9 @@ def _reach(settings: Settings, workspace: Path) -> Iterator[Finding]:
             "included",
             "set network = false where it is not needed",
         )
-    shown = dict.fromkeys(path for entry in settings.extensions for path in (*entry.ro_paths, *entry.rw_paths))
+    shown = dict.fromkeys(
+        path for entry in settings.extensions for path in (*entry.ro_paths, *entry.rw_paths)
+    )
     for root in (workspace, *shown):
         for path in _sockets(root):
             yield Finding("socket", "note", f"{path} can be connected to from inside", "move it elsewhere")

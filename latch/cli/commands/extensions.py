@@ -14,7 +14,9 @@ __all__ = ["configure", "run"]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
-    parser.add_argument("--check", action="store_true", help="start each enabled one, list what it offers, stop it")
+    parser.add_argument(
+        "--check", action="store_true", help="start each enabled one, list what it offers, stop it"
+    )
     parser.add_argument("--trace", metavar="NAME", help="check the one called NAME and show its frames")
 
 
@@ -29,7 +31,9 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         enabled = [entry for entry in settings.extensions if entry.enabled]
         return ExtensionCheck(options, settings, named or enabled, io, traced=named is not None).run()
     if io.as_json:
-        io.json({"file": _file(options, settings), "extensions": [_entry(entry) for entry in settings.extensions]})
+        io.json(
+            {"file": _file(options, settings), "extensions": [_entry(entry) for entry in settings.extensions]}
+        )
     elif not settings.extensions:
         io.result(f"no extensions are configured; add [[extensions]] to {_file(options, settings)}")
     else:

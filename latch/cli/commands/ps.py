@@ -40,7 +40,12 @@ def _value(entry: Entry) -> dict[str, object]:
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    return (entry.what, "-" if entry.init is None else str(entry.init.pid), str(entry.host.pid), _state(entry))
+    return (
+        entry.what,
+        "-" if entry.init is None else str(entry.init.pid),
+        str(entry.host.pid),
+        _state(entry),
+    )
 
 
 def _state(entry: Entry) -> str:

@@ -24,7 +24,10 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
     if swept.surviving:
         pids = ", ".join(map(str, swept.surviving))
         io.error(
-            f"could not end process {pids}", code="peer", exit_status=1, hint="the kernel may be holding it; try again"
+            f"could not end process {pids}",
+            code="peer",
+            exit_status=1,
+            hint="the kernel may be holding it; try again",
         )
         return 1
     if io.as_json:

@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="let it write the workspace (-C, or here)")
     parser.add_argument("--network", action="store_true", help="share the network")
     parser.add_argument("--plan", action="store_true", help="print the plan and run nothing")
-    parser.add_argument("command", nargs="*", metavar="COMMAND", help="the program and its arguments, after --")
+    parser.add_argument(
+        "command", nargs="*", metavar="COMMAND", help="the program and its arguments, after --"
+    )
 
 
 def run(options: argparse.Namespace, io: Terminal) -> int:

@@ -49,7 +49,8 @@ def test_json_is_one_document_and_no_progress(operator: Operator, flags: tuple[s
 
 # name, options of the peer, keys of its entry, arguments of the call, exit status, code, words of the message
 FAILURES = (
-    ("tool error", (), {}, ("one/error",), 1, "peer_refused", "tool.execute: answered with an error: \"the tool failed\""),
+    ("tool error", (), {}, ("one/error",), 1, "peer_refused",
+     'tool.execute: answered with an error: "the tool failed"'),
     ("not a name", (), {}, ("echo",), 2, "usage", '"echo" is not EXTENSION/TOOL'),
     ("no tool name", (), {}, ("one/",), 2, "usage", '"one/" is not EXTENSION/TOOL'),
     ("not JSON", (), {}, ("one/echo", "{"), 2, "usage", "the arguments are not JSON"),
@@ -59,15 +60,22 @@ FAILURES = (
     ("disabled", (), {"enabled": False}, ("one/echo",), 2, "usage", 'extension "one" is disabled'),
     ("no such tool", (), {}, ("one/none",), 2, "usage", 'extension "one" has no tool "none"'),
     ("no such program", (), {"command": "nowhere"}, ("one/echo",), 2, "command", '"nowhere" was not found'),
-    ("guard denies", ("--tool", "rm"), {}, ("one/rm",), 3, "denied", 'tool "rm" was denied by a guard: one: the peer denies'),
-    ("guard asks", ("--tool", "deploy"), {}, ("one/deploy",), 4, "approval_needed", "needs approval: one: the peer asks"),
+    ("guard denies", ("--tool", "rm"), {}, ("one/rm",), 3, "denied",
+     'tool "rm" was denied by a guard: one: the peer denies'),
+    ("guard asks", ("--tool", "deploy"), {}, ("one/deploy",), 4, "approval_needed",
+     "needs approval: one: the peer asks"),
     ("guard broken", ("--guard", "missing"), {}, ("one/echo",), 3, "denied", "one: the guard failed"),
-    ("dies", ("--misbehave", "kills-itself:tool.execute"), {}, ("one/echo",), 6, "peer_gone", "tool.execute: died of signal 9"),
-    ("late", (), {"lifecycle": {"request_seconds": 0.2}}, ("one/sleep", '{"seconds": 60}'), 6, "deadline", "within 0.2 s"),
-    ("out of time", (), {}, ("one/sleep", '{"seconds": 60}', "--timeout", "0.8"), 6, "deadline", "the caller's 0.8 s"),
-    ("never ready", ("--misbehave", "silent"), {"lifecycle": {"initialize_seconds": 0.2}}, ("one/echo",), 6, "deadline",
+    ("dies", ("--misbehave", "kills-itself:tool.execute"), {}, ("one/echo",), 6, "peer_gone",
+     "tool.execute: died of signal 9"),
+    ("late", (), {"lifecycle": {"request_seconds": 0.2}}, ("one/sleep", '{"seconds": 60}'), 6, "deadline",
+     "within 0.2 s"),
+    ("out of time", (), {}, ("one/sleep", '{"seconds": 60}', "--timeout", "0.8"), 6, "deadline",
+     "the caller's 0.8 s"),
+    ("never ready", ("--misbehave", "silent"), {"lifecycle": {"initialize_seconds": 0.2}}, ("one/echo",),
+     6, "deadline",
      'extension "one": initialize: no answer within 0.2 s'),
-    ("wrong words", ("--misbehave", "bad-json"), {}, ("one/echo",), 6, "peer_protocol", 'extension "one": initialize'),
+    ("wrong words", ("--misbehave", "bad-json"), {}, ("one/echo",), 6, "peer_protocol",
+     'extension "one": initialize'),
 )  # fmt: skip
 
 

@@ -29,7 +29,10 @@ def run_copy(operator: Operator, file: str, before: str, after: str) -> Done:
     text = (copy / "latch" / file).read_text(encoding="utf-8")
     assert text.count(before) == 1
     (copy / "latch" / file).write_text(text.replace(before, after), encoding="utf-8")
-    script = "import sys; sys.path.insert(0, sys.argv[1]); from latch.cli.main import main; sys.exit(main(sys.argv[2:]))"
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "from latch.cli.main import main; sys.exit(main(sys.argv[2:]))"
+    )
     # What the operator's own start adds, "bin/latch demo", ends up behind $1 and is left alone.
     run = ("sh", "-c", 'exec "$0" -c "$1" "$2" $3', sys.executable, script, str(copy), "demo")
     return operator.run(before=run)

@@ -33,7 +33,7 @@ def examine(operator: Operator, *flags: str, **how: Any) -> dict[str, dict[str, 
 
 
 def failed(operator: Operator, *flags: str, **how: Any) -> Done:
-    """Run it in words, where every finding is shown whatever failed; the status must be that of the JSON error."""
+    """Run it in words, which show every finding; the status must be that of the JSON error."""
     done = operator.run("doctor", "-q", *flags, **how)
     assert operator.run("doctor", "--json", *flags, **how).error["exit"] == done.status
     return done
@@ -123,10 +123,13 @@ def test_progress_is_one_line_for_each_probe(operator: Operator) -> None:
 # the words of bubblewrap, the cause, a word of the sentence, a word of the cure
 CAUSES = (
     ("bwrap: --disable-userns is not permitted in setuid mode", "setuid", "installed setuid", "chmod u-s"),
-    ("bwrap: Unexpected capabilities but not setuid, old file caps config?", "capabilities", "ambient", "AmbientCapab"),
-    ("bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
+    ("bwrap: Unexpected capabilities but not setuid, old file caps config?",
+     "capabilities", "ambient", "AmbientCapab"),
+    ("bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded "
+     "(ENOSPC)",
      "limit", "limit on user namespaces", "max_user_namespaces"),
-    ("bwrap: Can't read /proc/sys/kernel/overflowuid: No such file or directory", "sysctl", "not readable", "mount /proc"),
+    ("bwrap: Can't read /proc/sys/kernel/overflowuid: No such file or directory",
+     "sysctl", "not readable", "mount /proc"),
     ("bwrap: Unknown option --json-status-fd", "too old", "too old", "0.4.0 or newer"),
 )  # fmt: skip
 
