@@ -9,7 +9,7 @@ from ..errors import LatchError
 from ..extensions.host import ExtensionHost
 from ..extensions.registrations import catalogue_name
 from ..settings import ExtensionSettings, Settings
-from ..tools.assembly import check_extensions, sandbox_for
+from ..tools.assembly import check_extensions, close_extensions, sandbox_for
 from .failures import exit_status
 from .terminal import Terminal
 
@@ -48,30 +48,27 @@ class ExtensionCheck:
                 f'extension "{entry.name}": started in {seconds:.2f} s'
             ),
         )
-        reports, failures = [], []
-        for entry, outcome in zip(self._entries, outcomes):
-            failure = outcome if isinstance(outcome, LatchError) else self._close(outcome)
-            if failure is not None:
-                failures.append(failure)
-            elif isinstance(outcome, ExtensionHost):
-                reports.append(_report(entry, outcome))
-        if self._io.as_json and not failures:
+        hosts = [outcome for outcome in outcomes if isinstance(outcome, ExtensionHost)]
+        unruly = dict(close_extensions(hosts, self._options.scope))
+        failures = [unruly.get(one) if isinstance(one, ExtensionHost) else one for one in outcomes]
+        reports = [
+            _report(entry, outcome)
+            for entry, outcome, failure in zip(self._entries, outcomes, failures)
+            if failure is None and isinstance(outcome, ExtensionHost)
+        ]
+        self._print_reports(reports, any(failures))
+        return self._tell([failure for failure in failures if failure is not None])
+
+    def _print_reports(self, reports: list[dict[str, object]], failed: bool) -> None:
+        if self._io.as_json and not failed:
             frames = {"frames": [{"direction": way, "body": body} for way, body in self._frames]}
             self._io.json({"extensions": reports, **(frames if self._traced else {})})
         elif not self._io.as_json:
             self._print(reports)
-        return self._tell(failures)
 
     def _keep_frame(self, direction: str, body: bytes) -> None:
         with self._lock:
             self._frames.append((direction, body.decode("utf-8", "replace")))
-
-    def _close(self, host: ExtensionHost) -> LatchError | None:
-        try:
-            host.close(self._options.scope)
-        except LatchError as error:
-            return error
-        return None
 
     def _print(self, reports: list[dict[str, object]]) -> None:
         for direction, body in self._frames:

@@ -158,6 +158,7 @@ def _run(flags: list[str], rest: list[str], *, given: set[str], load: Callable[[
     from .failures import tell
     from .terminal import OutputClosed, Terminal
 
+    _fill_standard_descriptors()
     machine = Machine.read()
     io = Terminal.of_process(
         machine.environment,
@@ -181,11 +182,25 @@ def _run(flags: list[str], rest: list[str], *, given: set[str], load: Callable[[
         io.clear()
 
 
+def _fill_standard_descriptors() -> None:
+    """Open what of the three was closed on nothing, or a pipe of ours would take its number."""
+    import os
+
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one, as those below it are open.
+            os.open(os.devnull, os.O_RDWR)
+
+
 def _command(
     flags: list[str], rest: list[str], *, load: Callable[[str], Any], io: Terminal, machine: Machine
 ) -> int:
+    from ..errors import UsageError
     from ..system.scope import CancelToken, Scope
     from .arguments import CommandParser, HelpAsked, parse_options
+    from .failures import tell
     from .signals import cancel_on_signals
 
     name, summary = _chosen(rest[0] if rest else flags[-1])
@@ -197,6 +212,9 @@ def _command(
     except HelpAsked as asked:
         io.result(asked.text)
         return 0
+    except UsageError as error:
+        status = tell(io, error)
+        return getattr(command, "USAGE_STATUS", status)
     token = CancelToken()
     with cancel_on_signals(token):
         options.machine = machine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Callable, Iterator, Sequence
 
@@ -88,15 +89,30 @@ def check_extensions(
     return outcomes
 
 
-def close_extensions(hosts: Sequence[ExtensionHost]) -> list[LatchError]:
-    """Shut down *hosts*, newest first, and return what went wrong; all of them are gone afterwards."""
-    failures = []
-    for host in reversed(hosts):
+def close_extensions(
+    hosts: Sequence[ExtensionHost], scope: Scope | None = None
+) -> list[tuple[ExtensionHost, LatchError]]:
+    """Shut *hosts* down side by side and return those that did not go by the rules, newest first, and why.
+
+    All of them are gone afterwards. A cancel of *scope* kills what is still there and is raised.
+    """
+    outcomes: dict[str, BaseException] = {}
+    stop = CancelToken()
+    within = (scope or Scope.root()).also(stop)
+
+    def close(host: ExtensionHost) -> None:
         try:
-            host.close()
-        except LatchError as error:
-            failures.append(error)
-    return failures
+            host.close(within)
+        except BaseException as error:  # it is raised again by the thread that asked for the end
+            host.kill()
+            outcomes[host.name] = error
+
+    _side_by_side([partial(close, host) for host in hosts], partial(stop.cancel, "the end was interrupted"))
+    failures = [(host, outcomes[host.name]) for host in reversed(hosts) if host.name in outcomes]
+    for _, failure in failures:
+        if not isinstance(failure, LatchError):
+            raise failure
+    return [(host, failure) for host, failure in failures if isinstance(failure, LatchError)]
 
 
 class _Start:
@@ -143,12 +159,9 @@ def _run_side_by_side(
 
     *on_end* gets each, one at a time; what it raises cancels the others and is raised once all have ended.
     """
-    if not starts:
-        return []
     order: list[_Start] = []
     faults: list[BaseException] = []
     lock = threading.Lock()
-    read_end, write_end = os.pipe()
 
     def work(start: _Start) -> None:
         start.run()
@@ -156,27 +169,56 @@ def _run_side_by_side(
             order.append(start)
             try:
                 on_end(start)
-            except BaseException as error:
+            except BaseException as error:  # it is raised again by the thread that asked for the start
                 faults.append(error)
                 stop.cancel("a start could not be reported")
-            if len(order) == len(starts):
+
+    _side_by_side([partial(work, start) for start in starts], partial(stop.cancel, "the start was interrupted"))
+    if faults:
+        raise faults[0]
+    return order
+
+
+def _side_by_side(works: Sequence[Callable[[], None]], on_interrupt: Callable[[], None]) -> None:
+    """Run each of *works* in a thread of its own until all have ended. They raise nothing.
+
+    When this thread is interrupted, or cannot start them all, *on_interrupt* is called, those that run
+    are waited for, and it is raised.
+    """
+    if not works:
+        return
+    read_end, write_end = os.pipe()
+    waiting = len(works)
+    lock = threading.Lock()
+
+    def end(count: int) -> None:
+        nonlocal waiting
+        with lock:
+            waiting -= count
+            if waiting == 0:
                 os.close(write_end)
 
-    for start in starts:
-        threading.Thread(target=work, args=(start,), name=__name__, daemon=True).start()
-    # NOTE: no deadline and no tokens of ours: each start ends by its own, its kill included.
-    patient = Scope.root()
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        finally:
+            end(1)
+
+    # NOTE: no deadline and no tokens of ours: each work ends by its own, its kill included.
+    patient, started = Scope.root(), 0
     try:
+        for work in works:
+            threading.Thread(target=run, args=(work,), name=__name__, daemon=True).start()
+            started += 1
         patient.wait([read_end])
     except BaseException:
-        stop.cancel("the start was interrupted")
+        if started < len(works):
+            end(len(works) - started)
+        on_interrupt()
         patient.wait([read_end])
         raise
     finally:
         os.close(read_end)
-    if faults:
-        raise faults[0]
-    return order
 
 
 @contextmanager

@@ -240,7 +240,7 @@ def test_closing_reports_every_failure_newest_first_and_ends_all(
     ]
     hosts = open_extensions(entries, workspace=workspace, sandbox=box, scope=scope)
     failures = close_extensions(hosts)
-    assert [(type(failure), failure.peer) for failure in failures] == [
+    assert [(type(failure), failure.peer) for _, failure in failures] == [
         (DeadlineMissed, 'extension "hangs"'),
         (PeerGone, 'extension "status"'),
         (PeerRefused, 'extension "error"'),

@@ -55,14 +55,14 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         host = next(host for host in hosts if host.name == extension)
         result = _call(hosts, host, tool, arguments, options.scope)
     except PeerRefused as error:
-        close_extensions(hosts)
+        close_extensions(hosts, options.scope)
         io.error(str(error), code=error.code, exit_status=1)
         return 1
     except BaseException:
         for host in hosts:
             host.kill()
         raise
-    for failure in close_extensions(hosts):
+    for _, failure in close_extensions(hosts, options.scope):
         io.note(f"latch: {failure}")
     if io.as_json:
         io.json({"extension": extension, "tool": tool, "result": result})

@@ -20,9 +20,11 @@ from ..context import load_settings
 from ..failures import tell
 from ..terminal import OutputClosed, Terminal
 
-__all__ = ["configure", "run"]
+__all__ = ["USAGE_STATUS", "configure", "run"]
 
 _WE_FAILED = 125
+# What wrong arguments of this command end with, instead of the table's 2.
+USAGE_STATUS = _WE_FAILED
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
