@@ -9,17 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import stat
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from importlib import metadata, util
 from pathlib import Path
 from typing import Iterator
 
 from ... import __version__
-from ...errors import CommandUnusable, ConfigError, LatchError, SandboxUnavailable
+from ...errors import CommandUnusable, ConfigError, LatchError, SandboxUnavailable, StoreError
 from ...settings import ExtensionSettings, Settings
 from ...system.bubblewrap import HARDENING_OPTIONS, Bubblewrap
 from ...system.cgroup import make_pids_group, remove_pids_group
@@ -27,6 +25,7 @@ from ...system.machine import Machine
 from ...system.sandbox import Sandbox
 from ...system.scope import Scope
 from ...system.spawner import hardening
+from ...system.throwaway import state_in, throw_away_place
 from ...system.toolchain import resolve_command
 from ..context import load_settings
 from ..failures import exit_status
@@ -66,13 +65,13 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
     findings += list(_places(options.machine, settings))
     plan: list[str] = []
     bubblewrap = None
-    scratch = tempfile.mkdtemp(prefix="latch-doctor-")
     try:
-        sandbox = Sandbox(replace(settings.sandbox, state_directory=Path(scratch)), machine=options.machine)
-        verdicts, bubblewrap = _sandbox(sandbox, options.scope, io)
-        findings += verdicts
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        with throw_away_place(uid=options.machine.uid) as place:
+            probed = replace(settings.sandbox, state_directory=state_in(place))
+            verdicts, bubblewrap = _sandbox(Sandbox(probed, machine=options.machine), options.scope, io)
+            findings += verdicts
+    except StoreError as error:
+        findings.append(Finding("sandbox", "fail", str(error), error.hint, exit_status(error)))
     findings += [
         finding
         for entry in settings.extensions
