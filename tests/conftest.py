@@ -1,4 +1,4 @@
-"""What every test may ask for: a unit of time, a workspace, a working sandbox, official data.
+"""What every test may ask for: a unit of time, a workspace, a working sandbox.
 
 No test touches the real home: each runs with its own, and so does whatever it starts.
 """
@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.support.pace import MS
+
 NAMED_BY_TESTS = ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
+# What a shell that starts us in the background, nohup or a service manager may have set aside.
+ENDING = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,7 +28,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the markers here, where they are given meaning."""
+    """Name the markers here, where they are given meaning, and take signals as a terminal would send them.
+
+    An ignored signal stays ignored in every process that a test starts, so it is put right here, once.
+    """
+    for number in ENDING:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     config.addinivalue_line("markers", "sandbox: needs bubblewrap; set by using the fixture of that name")
     config.addinivalue_line("markers", "soak: a campaign; a tenth of it unless LATCH_SOAK=1")
 
@@ -43,7 +55,7 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 @pytest.fixture(scope="session")
 def ms() -> float:
     """One millisecond in seconds, longer on a machine that says it is slow (``LATCH_TEST_SLOW``)."""
-    return 0.001 * float(os.environ.get("LATCH_TEST_SLOW", "1"))
+    return MS
 
 
 @pytest.fixture
@@ -55,24 +67,17 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The directory of official test data, from ``LATCH_SHARED``; skips where there is none."""
-    place = Path(os.environ.get("LATCH_SHARED", Path(__file__).parents[2] / "shared"))
-    if not place.is_dir():
-        pytest.skip("no official test data: LATCH_SHARED names no directory")
-    return place
-
-
-@pytest.fixture(scope="session")
 def _bwrap_refusal() -> str | None:
     program = shutil.which("bwrap")
     if program is None:
         return "bwrap is not installed"
     probe = [program, "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "true"]
     try:
-        done = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+        done = subprocess.run(
+            probe, stdin=subprocess.DEVNULL, capture_output=True, timeout=20000 * MS, check=False
+        )
     except subprocess.TimeoutExpired:
-        return "bwrap did not start within 20 s"
+        return f"bwrap did not start within {20000 * MS:g} s"
     return (
         None
         if done.returncode == 0

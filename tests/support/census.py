@@ -7,6 +7,8 @@ import os
 import time
 from typing import Callable
 
+from tests.support.pace import MS
+
 PATIENCE_SECONDS = 10.0
 
 
@@ -53,8 +55,11 @@ def opened_since(before: frozenset[str]) -> list[str]:
 
 
 def eventually(holds: Callable[[], object], *, seconds: float = PATIENCE_SECONDS) -> bool:
-    """Return True as soon as *holds* does, False when it still does not after *seconds*."""
-    end = time.monotonic() + seconds
+    """Return True as soon as *holds* does, False when it still does not after *seconds*.
+
+    The seconds are those of a machine as slow as this one says it is.
+    """
+    end = time.monotonic() + seconds * 1000 * MS
     while not holds():
         if time.monotonic() > end:
             return False

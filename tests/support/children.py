@@ -21,6 +21,7 @@ from latch.system.ledger import TOKEN_VARIABLE
 from latch.system.sandbox import Sandbox
 from latch.system.starting import pipes_and_request
 from latch.system.scope import Scope
+from tests.support.pace import MS
 
 __all__ = ["gated_child", "patient", "plain_child", "sandboxed_child"]
 
@@ -29,8 +30,8 @@ TELL_STATUS = 'tell() { echo "{ \\"exit-code\\": $1 }" > /proc/self/fd/$STATUS; 
 
 
 def patient(seconds: float = 20.0) -> Scope:
-    """A scope with a deadline and no token."""
-    return Scope.root().shielded(seconds)
+    """A scope with a deadline, later on a slow machine, and no token."""
+    return Scope.root().shielded(seconds * 1000 * MS)
 
 
 @contextmanager

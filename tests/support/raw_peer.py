@@ -13,10 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Sequence
 
+from tests.support.pace import MS
+
 __all__ = ["CHECKOUT", "PeerEnded", "RawPeer"]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 10000 * MS
 
 Json = Any
 

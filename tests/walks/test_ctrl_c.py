@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
+import struct
+import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any, Callable
@@ -13,6 +17,15 @@ import pytest
 from tests.support.census import eventually
 from tests.support.command_line import Operator
 from tests.support.fake_bwrap import program
+from tests.support.tree import ROOT
+
+# The tests themselves, started as a shell starts what runs in the background: SIGINT is ignored.
+_IN_BACKGROUND = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+arguments = ["-m", "pytest", "-c", "tests/pytest.ini", "--rootdir=.", "-q", sys.argv[1]]
+os.execv(sys.executable, [sys.executable, *arguments])
+"""
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -20,8 +33,8 @@ SIGNALS = {"SIGINT": 130, "SIGTERM": 143}
 PEER_STAGES = ("start", "initialize", "registration", "shutdown", "exit")
 # What hangs, and how many starts go well before: asking for its version, the probe, the peer's own start.
 BWRAP_STAGES = {"version": -1, "probe": 0, "spawn": 1}
-# How long a peer that came up gets to reach the stage in which it falls silent.
-SETTLE_SECONDS = 0.25
+# What a pipe holds once its writer has to wait, less one page.
+FULL_PIPE_BYTES = 60 * 1024
 # A second, for whoever presses the keys; the interpreter's end is in it.
 PROMPT_MS = 1000
 
@@ -77,14 +90,9 @@ def interrupt(
     return err.decode()
 
 
-def settled(operator: Operator, count: int = 1) -> Callable[[], bool]:
-    def reached() -> bool:
-        if not operator.peer_runs(count=count):
-            return False
-        time.sleep(SETTLE_SECONDS)
-        return True
-
-    return reached
+def shows(operator: Operator, name: str) -> Callable[[], bool]:
+    """Say whether a peer shows the stage it is silent in, or what it does."""
+    return lambda: operator.peer_shows(name)
 
 
 @pytest.mark.parametrize("name", SIGNALS)
@@ -93,7 +101,7 @@ def test_a_check_ends_whatever_stage_its_peer_is_silent_in(
     operator: Operator, stage: str, name: str, ms: float
 ) -> None:
     operator.configure(operator.peer("--misbehave", "silent", "--stage", stage))
-    said = interrupt(operator, ("extensions", "--check", "-q"), settled(operator), name, ms)
+    said = interrupt(operator, ("extensions", "--check", "-q"), shows(operator, stage), name, ms)
     named = {"start": "initialize"}.get(stage, stage)
     assert said.splitlines() == [f'latch: extension "one": {named}: cancelled ({name})']
 
@@ -111,7 +119,9 @@ def test_a_check_ends_while_bubblewrap_hangs(
 
 def test_with_json_the_error_is_one_line(operator: Operator, ms: float) -> None:
     operator.configure(operator.peer("--misbehave", "silent"))
-    said = interrupt(operator, ("extensions", "--check", "--json"), settled(operator), "SIGINT", ms)
+    said = interrupt(
+        operator, ("extensions", "--check", "--json"), shows(operator, "initialize"), "SIGINT", ms
+    )
     assert said.count("\n") == 1 and '"code": "cancelled"' in said and '"exit": 130' in said
 
 
@@ -135,7 +145,7 @@ def test_ten_extensions_end_with_the_one_that_hangs(operator: Operator, ms: floa
 def test_the_key_on_a_real_terminal_does_the_same(operator: Operator, stage: str, ms: float) -> None:
     operator.configure(operator.peer("--misbehave", "silent", "--stage", stage))
     with operator.on_terminal("extensions", "--check", stdout=-1) as terminal:
-        assert eventually(settled(operator))
+        assert eventually(shows(operator, stage))
         began = time.monotonic()
         terminal.press(b"\x03")
         done = terminal.finish()
@@ -147,9 +157,8 @@ def test_the_key_on_a_real_terminal_does_the_same(operator: Operator, stage: str
 
 def test_a_hung_tool_is_asked_to_stop_and_then_killed(operator: Operator, ms: float) -> None:
     operator.configure(operator.peer("--misbehave", "ignores-cancel"))
-    said = interrupt(
-        operator, ("call", "-q", "one/sleep", '{"seconds": 60}'), settled(operator), "SIGINT", ms
-    )
+    arguments = ("call", "-q", "one/sleep", '{"seconds": 60}')
+    said = interrupt(operator, arguments, shows(operator, "sleeping"), "SIGINT", ms)
     assert said.splitlines() == [
         'latch: extension "one": tool.execute: cancelled (SIGINT); '
         "it did not answer $/cancelRequest and was killed"
@@ -158,9 +167,8 @@ def test_a_hung_tool_is_asked_to_stop_and_then_killed(operator: Operator, ms: fl
 
 def test_a_tool_that_hears_the_cancellation_ends_at_once(operator: Operator, ms: float) -> None:
     operator.configure(operator.peer())
-    said = interrupt(
-        operator, ("call", "-q", "one/sleep", '{"seconds": 60}'), settled(operator), "SIGTERM", ms
-    )
+    arguments = ("call", "-q", "one/sleep", '{"seconds": 60}')
+    said = interrupt(operator, arguments, shows(operator, "sleeping"), "SIGTERM", ms)
     assert said.splitlines() == ['latch: extension "one": tool.execute: cancelled (SIGTERM)']
 
 
@@ -168,9 +176,10 @@ def test_a_second_sigint_leaves_at_once(operator: Operator, ms: float) -> None:
     operator.configure(operator.peer("--misbehave", "ignores-cancel"))
     with operator.start("call", "-q", "one/sleep", '{"seconds": 60}') as process:
         try:
-            assert eventually(settled(operator))
+            assert eventually(shows(operator, "sleeping"))
             process.send_signal(signal.SIGINT)
-            time.sleep(0.1)
+            # The cancellation has reached the peer, so the first signal has been taken.
+            assert eventually(shows(operator, "disturbed"))
             assert process.poll() is None
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
@@ -190,11 +199,16 @@ def test_a_sandboxed_command_ends(operator: Operator, name: str, ms: float) -> N
     assert interrupt(operator, arguments, started.exists, name, ms) == f"latch: cancelled ({name})\n"
 
 
+def unread(stream: Any) -> int:
+    """Return how many bytes stand in the pipe behind *stream*."""
+    return struct.unpack("i", fcntl.ioctl(stream, termios.FIONREAD, bytes(4)))[0]
+
+
 def test_a_command_whose_reader_hangs_ends(operator: Operator, ms: float) -> None:
     with operator.start("sandbox", "--", "sh", "-c", f"yes; : {operator.marker}") as process:
         try:
             assert process.stdout.readline() == b"y\n"
-            time.sleep(0.3)
+            assert eventually(lambda: unread(process.stdout) > FULL_PIPE_BYTES)
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.wait(20) == 130
@@ -209,6 +223,7 @@ def test_any_moment_of_the_start_will_do(operator: Operator, moment: float, ms: 
     operator.configure(operator.peer("--misbehave", "silent:registration"))
     with operator.start("extensions", "--check", "-q") as process:
         try:
+            # Not a wait for something: every moment is to do.
             time.sleep(moment)
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
@@ -219,3 +234,16 @@ def test_any_moment_of_the_start_will_do(operator: Operator, moment: float, ms: 
     # Before our own code runs the interpreter itself ends, in its own words.
     assert process.returncode in (130, -signal.SIGINT) or b"KeyboardInterrupt" in err, err
     assert operator.left() == []
+
+
+def test_a_signal_ends_what_tests_start() -> None:
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert subprocess.run(["sh", "-c", "kill -INT $$; echo lives"], stdout=-1).returncode == -signal.SIGINT
+
+
+def test_the_tests_themselves_may_run_in_the_background() -> None:
+    one = f"{Path(__file__).relative_to(ROOT)}::test_a_signal_ends_what_tests_start"
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_BACKGROUND, one], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
