@@ -60,7 +60,10 @@ def always(
     return {**{stage: outcome for stage in STAGES}, **others}
 
 
-# Sins that cost nothing run at all stages side by side; the loud ones would disturb one another's deadlines.
+# How many sins that end by themselves run side by side. A deadline is measured with nothing else going on:
+# what another peer's start costs on a machine of two cores is no part of it.
+AT_ONCE = 3
+
 QUIET = {
     "silent": always(LATE),
     "half-frame": always(LATE),
@@ -132,10 +135,13 @@ def suffer(row: Row, *, workspace: Path, sandbox: Sandbox, ms: float) -> None:
 
 
 def suffer_all(rows: list[Row], *, at_once: int, workspace: Path, ms: float) -> None:
-    """Let each row happen, *at_once* of them together, and check that this process has no child left."""
-    sandbox = Sandbox(SandboxSettings())
-    with ThreadPoolExecutor(at_once) as pool:
-        started = {row: pool.submit(suffer, row, workspace=workspace, sandbox=sandbox, ms=ms) for row in rows}
+    """Let each row happen, *at_once* together if none is late, and check that no child of ours is left."""
+    sandbox, started = Sandbox(SandboxSettings()), {}
+    for late, width in ((False, at_once), (True, 1)):
+        with ThreadPoolExecutor(width) as pool:
+            for row in rows:
+                if (row.outcome is LATE) == late:
+                    started[row] = pool.submit(suffer, row, workspace=workspace, sandbox=sandbox, ms=ms)
     failures = {f"{row.sin} at {row.stage}": future.exception() for row, future in started.items()}
     assert {row: repr(failure) for row, failure in failures.items() if failure is not None} == {}
     assert hosted.own_children() == []
@@ -144,7 +150,7 @@ def suffer_all(rows: list[Row], *, at_once: int, workspace: Path, ms: float) -> 
 @pytest.mark.parametrize("sin", QUIET)
 def test_a_quiet_sin_at_every_stage(sandbox: Path, workspace: Path, ms: float, sin: str) -> None:
     rows = [Row(sin, stage, outcome) for stage, outcome in QUIET[sin].items()]
-    suffer_all(rows, at_once=3, workspace=workspace, ms=ms)
+    suffer_all(rows, at_once=AT_ONCE, workspace=workspace, ms=ms)
 
 
 @pytest.mark.parametrize("sin", LOUD)
@@ -218,10 +224,10 @@ def test_a_bubblewrap_that_hangs_or_fails_at_spawn(
 # Idle is a stage as well.
 
 
-def test_ten_idle_seconds_of_work_are_not_stalled(sandbox: Path, workspace: Path) -> None:
+def test_ten_idle_seconds_of_work_are_not_stalled(sandbox: Path, workspace: Path, ms: float) -> None:
     with open_peer(workspace, "--misbehave", "stderr-idle") as writes:
         with open_peer(workspace, "--misbehave", "requests-idle") as asks:
             time.sleep(10)
-            # 1 KiB of stderr a hundred times a second, and one question for each pass of the housekeeper
-            assert writes.call_tool("count", {}, Scope.root(10)) > 500
-            assert asks.call_tool("count", {}, Scope.root(10)) > 40
+            # Half of 1 KiB of stderr a hundred times a second, and of one question for each housekeeper's pass.
+            assert writes.call_tool("count", {}, Scope.root(10)) > 0.5 / ms
+            assert asks.call_tool("count", {}, Scope.root(10)) > 0.04 / ms
