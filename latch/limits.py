@@ -34,6 +34,8 @@ class JsonLimits:
     max_depth: int = 128
     # security.md T26: longer numbers cannot be recorded and are quadratic to convert
     max_number_chars: int = 400
+    # ours: what is quoted of a bad text in a message, most of a line
+    max_quoted_chars: int = 60
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class FrameLimits:
     max_body_bytes: int = 16 * MIB
     # spec/extensions.md: header block limit
     max_header_bytes: int = 8 * KIB
+    # ours: what is quoted of a bad header in a message, most of a line
+    max_quoted_bytes: int = 60
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ class ExtensionLimits:
     max_unread_answer_bytes: int = 1 * MIB
     # security.md T29: what one context source may add to a request
     max_context_bytes: int = 8 * KIB
-    # ours: what is quoted of a peer's first bytes or of its error in a message
+    # security.md T29: how often one context source may add to the requests of one epoch
+    max_context_changes: int = 16
+    # ours: what is quoted of a peer's words (a name, a method, an error, its stderr) in a message
     max_quoted_chars: int = 300
 
 
@@ -119,6 +125,8 @@ class ProcessLimits:
     probe_seconds: float = 5
     # security.md T24: between the two scans for what a killed host left
     rescan_seconds: float = 0.1
+    # ours: another process's sweep takes two scans; one that lasts longer was stopped
+    sweep_wait_seconds: float = 1
     # security.md T24: an unfinished entry is kept until the host was dead this long
     dead_host_seconds: float = 10
     # reference/sandbox.md 1.1: bubblewrap refuses more

@@ -36,8 +36,6 @@ _LENGTH = re.compile(rb"[0-9]{1,20}")
 # the pattern accepts nothing that the way through the buffer would not.
 _PLAIN_HEADER = re.compile(rb"Content-Length: ([0-9]{1,9})\r\n\r\n")
 
-_QUOTED_CHARS = 60
-
 
 def encode_frame(body: bytes, limits: FrameLimits) -> bytes:
     """Return *body* as one frame; :class:`WireError` when it is over the body limit."""
@@ -130,9 +128,9 @@ class FrameReader:
     def _read_field(self, line: bytes) -> bool:
         field = _FIELD.fullmatch(line)
         if field is None:
-            return self._fail(WireError(f"expected a Content-Length header, got {_quoted(line)}"))
+            return self._fail(WireError(f"expected a Content-Length header, got {self._quoted(line)}"))
         if _CONTROL.search(line):
-            return self._fail(WireError(f"control character in the header {_quoted(line)}"))
+            return self._fail(WireError(f"control character in the header {self._quoted(line)}"))
         name, value = field.groups()
         if name.lower() == b"content-length":
             return self._read_length(value.strip(b" \t"))
@@ -140,7 +138,7 @@ class FrameReader:
 
     def _read_length(self, value: bytes) -> bool:
         if not _LENGTH.fullmatch(value):
-            return self._fail(WireError(f"Content-Length must be 1 to 20 digits, got {_quoted(value)}"))
+            return self._fail(WireError(f"Content-Length must be 1 to 20 digits, got {self._quoted(value)}"))
         length = int(value)
         if self._length not in (None, length):
             return self._fail(WireError(f"Content-Length given as {self._length} and as {length}"))
@@ -152,17 +150,21 @@ class FrameReader:
     def _end_header(self) -> bool:
         if self._length is None:
             first = self._first_line
-            got = _quoted(first) if first else "a blank line"
+            got = self._quoted(first) if first else "a blank line"
             return self._fail(WireError(f"expected a Content-Length header, got {got}"))
         self._body_bytes = self._length
         return True
 
     def _fail_header(self) -> bool:
         limit = self._limits.max_header_bytes
-        first = self._buffer.peek(_QUOTED_CHARS + 1) if self._first_line is None else self._first_line
+        first = (
+            self._buffer.peek(self._limits.max_quoted_bytes + 1)
+            if self._first_line is None
+            else self._first_line
+        )
         return self._fail(
             WireError(
-                f"header block over {limit} bytes, starting with {_quoted(first)}",
+                f"header block over {limit} bytes, starting with {self._quoted(first)}",
                 limit="max_header_bytes",
                 amount=limit,
             )
@@ -172,13 +174,13 @@ class FrameReader:
         self._error = error
         return False
 
+    def _quoted(self, line: bytes) -> str:
+        """Return the start of *line* as text that is safe on any terminal."""
+        most = self._limits.max_quoted_bytes
+        text = line[: most + 1].decode("utf-8", "replace")
+        return repr(text) if len(line) <= most else repr(text[:most]) + "..."
+
 
 def _too_long(length: int, limits: FrameLimits) -> WireError:
     limit = limits.max_body_bytes
     return WireError(f"body of {length} bytes, {limit} are allowed", limit="max_body_bytes", amount=limit)
-
-
-def _quoted(line: bytes) -> str:
-    """Return the start of *line* as text that is safe on any terminal."""
-    text = line[: _QUOTED_CHARS + 1].decode("utf-8", "replace")
-    return repr(text) if len(line) <= _QUOTED_CHARS else repr(text[:_QUOTED_CHARS]) + "..."

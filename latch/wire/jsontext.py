@@ -17,11 +17,12 @@ lacks is first asked cheaply, over the whole text, whether it could apply.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import accumulate
 from json import JSONDecodeError, JSONDecoder, JSONEncoder
 from json.scanner import c_make_scanner
 from math import isfinite
-from typing import Any
+from typing import Any, Callable
 
 from ..errors import WireError
 from ..limits import JsonLimits
@@ -32,7 +33,6 @@ __all__ = ["Json", "canonical_json", "encode_json", "parse_json"]
 Json = Any
 
 _BLANKS = " \t\n\r"
-_QUOTED_CHARS = 60
 
 # The interpreter without compiled scanner (PyPy) takes digits of every script and loose \u escapes.
 _LOOSE_SCANNER = c_make_scanner is None
@@ -59,7 +59,7 @@ def parse_json(data: bytes, limits: JsonLimits) -> Json:
     except UnicodeDecodeError as error:
         raise WireError(f"not UTF-8 at byte {error.start}") from None
     except JSONDecodeError as error:
-        raise WireError(_syntax_reason(error)) from None
+        raise WireError(_syntax_reason(error, limits.max_quoted_chars)) from None
     except RecursionError:
         raise WireError("too little stack is left to read the nested value") from None
     if end != len(text):
@@ -79,44 +79,52 @@ def canonical_json(value: Json) -> bytes:
     return _encode(_CANONICAL, value)
 
 
-def _object_of(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise WireError(f"the key {key[:_QUOTED_CHARS]!r} appears twice in one object")
-            seen.add(key)
-    return value
+def _object_maker(quoted: int) -> Callable[[list[tuple[str, Json]]], dict[str, Json]]:
+    # NOTE: a function that holds its limit, because it is called for every object of every message.
+    def object_of(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            seen: set[str] = set()
+            for key, _ in pairs:
+                if key in seen:
+                    raise WireError(f"the key {key[:quoted]!r} appears twice in one object")
+                seen.add(key)
+        return value
+
+    return object_of
 
 
 def _refuse_constant(name: str) -> Json:
     raise WireError(f"{name} is not JSON")
 
 
-def _finite_float(text: str) -> float:
+def _finite_float(text: str, quoted: int) -> float:
     number = float(text)
     if not isfinite(number):
-        raise WireError(f"the number {text[:_QUOTED_CHARS]} is too large")
+        raise WireError(f"the number {text[:quoted]} is too large")
     return number
-
-
-_DECODER = JSONDecoder(
-    object_pairs_hook=_object_of, parse_float=_finite_float, parse_constant=_refuse_constant
-)
 
 
 def _decoder_for(data: bytes, limits: JsonLimits) -> JSONDecoder:
     """Return the fast decoder when no number of *data* can break a rule, else one that looks at each."""
     longest = limits.max_number_chars
     if len(data) > longest and (longest < 8 or _SAMPLED_NUMBER.search(data[:: longest // 8])):
-        return _checking_decoder(longest)
+        return _checking_decoder(longest, limits.max_quoted_chars)
     if _LOOSE_SCANNER and not data.isascii():
-        return _checking_decoder(longest)
-    return _DECODER
+        return _checking_decoder(longest, limits.max_quoted_chars)
+    return _plain_decoder(limits.max_quoted_chars)
 
 
-def _checking_decoder(longest: int) -> JSONDecoder:
+@lru_cache(maxsize=4)
+def _plain_decoder(quoted: int) -> JSONDecoder:
+    return JSONDecoder(
+        object_pairs_hook=_object_maker(quoted),
+        parse_float=lambda text: _finite_float(text, quoted),
+        parse_constant=_refuse_constant,
+    )
+
+
+def _checking_decoder(longest: int, quoted: int) -> JSONDecoder:
     def check(text: str) -> str:
         if len(text) > longest:
             raise WireError(
@@ -129,8 +137,8 @@ def _checking_decoder(longest: int) -> JSONDecoder:
         return text
 
     return JSONDecoder(
-        object_pairs_hook=_object_of,
-        parse_float=lambda text: _finite_float(check(text)),
+        object_pairs_hook=_object_maker(quoted),
+        parse_float=lambda text: _finite_float(check(text), quoted),
         parse_int=lambda text: int(check(text)),
         parse_constant=_refuse_constant,
     )
@@ -160,7 +168,7 @@ def _check_escapes(text: str, value: Json) -> None:
         encode_json(value)
 
 
-def _syntax_reason(error: JSONDecodeError) -> str:
+def _syntax_reason(error: JSONDecodeError, quoted: int) -> str:
     text = error.doc
     if not text:
         return "empty, expected a JSON value"
@@ -171,7 +179,7 @@ def _syntax_reason(error: JSONDecodeError) -> str:
         return f"NUL near character {error.pos}"
     if error.pos >= len(text):
         return "ends in the middle of a JSON value"
-    return f"not JSON at character {error.pos}, near {text[error.pos : error.pos + 20]!r}"
+    return f"not JSON at character {error.pos}, near {text[error.pos : error.pos + quoted]!r}"
 
 
 _COMPACT = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))

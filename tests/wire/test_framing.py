@@ -129,3 +129,11 @@ def test_a_slow_sender_and_a_large_frame_are_searched_once() -> None:
     assert reader.next_frame() == b"y" * 9000
     assert store.searched <= len(frame) - 9000
     assert store.added == len(frame)
+
+
+def test_what_is_quoted_of_a_header_has_its_limit() -> None:
+    reader = FrameReader(FrameLimits(max_quoted_bytes=5))
+    reader.feed(b"nonsense that goes on\n")
+    with pytest.raises(WireError) as raised:
+        reader.next_frame()
+    assert raised.value.reason == "expected a Content-Length header, got 'nonse'..."

@@ -202,3 +202,17 @@ def test_random_values_survive_the_way_there_and_back() -> None:
 def test_an_integer_and_a_float_keep_their_types() -> None:
     values = parse_json(b"[1,1.0,1e0]", LIMITS)
     assert [type(value) for value in values] == [int, float, float]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nonsense that goes on", "not JSON at character 0, near 'nonse'"),
+        ('{"abcdefgh": 1, "abcdefgh": 2}', "the key 'abcde' appears twice in one object"),
+        ("1234e5678", "the number 1234e is too large"),
+    ],
+)
+def test_what_is_quoted_of_a_text_has_its_limit(text: str, reason: str) -> None:
+    with pytest.raises(WireError) as raised:
+        parse_json(text.encode(), JsonLimits(max_quoted_chars=5))
+    assert raised.value.reason == reason
