@@ -109,6 +109,8 @@ class ProcessLimits:
 
     # reference/sandbox.md 3.3: all steps of a kill together ("2 s is generous")
     kill_seconds: float = 2
+    # ours: between two looks at whether a process that was killed can be reaped
+    reap_poll_seconds: float = 0.001
     # ours: how long buffered output is read after a child ended
     drain_seconds: float = 0.25
     # ours: between two passes over idle peers; a full pipe is emptied 10 times a second
@@ -123,6 +125,8 @@ class ProcessLimits:
     start_seconds: float = 5
     # reference/sandbox.md 2.4: "a deadline of a few seconds"
     probe_seconds: float = 5
+    # ours: between two looks at whether another thread has done the probe or sweep that all wait for
+    turn_seconds: float = 0.005
     # security.md T24: between the two scans for what a killed host left
     rescan_seconds: float = 0.1
     # ours: another process's sweep takes two scans; one that lasts longer was stopped
@@ -131,6 +135,8 @@ class ProcessLimits:
     dead_host_seconds: float = 10
     # reference/sandbox.md 1.1: bubblewrap refuses more
     max_sandbox_arguments: int = 9000
+    # ours: what bubblewrap says of itself, which is 8 KiB in version 0.11
+    max_help_bytes: int = 256 * KIB
     # ours: what run_sandboxed keeps of each stream
     max_output_bytes: int = 4 * MIB
     # security.md T16: run_command's default
@@ -149,6 +155,12 @@ class FileLimits:
     max_links: int = 40
     # ours: how long a lock of ours is waited for
     lock_seconds: float = 5
+    # Linux, BINPRM_BUF_SIZE: the kernel reads no more of a "#!" line
+    max_shebang_bytes: int = 256
+    # ours: levels of directories below .git/modules in which submodules are looked for
+    max_module_depth: int = 8
+    # ours: entries that doctor looks at for sockets, under each directory that children are shown
+    max_socket_search_entries: int = 10_000
 
 
 @dataclass(frozen=True)

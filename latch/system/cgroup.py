@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["enter_pids_group", "make_pids_group", "pids_groups", "remove_pids_group"]
+__all__ = ["NO_LIMIT", "enter_pids_group", "make_pids_group", "pids_groups", "remove_pids_group"]
+
+NO_LIMIT = "no process limit (root)"
 
 
 def make_pids_group(

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, Iterator
 
-from ..errors import ConcurrentUse, LatchError, PeerGone, WireError
+from ..errors import ConcurrentUse, PeerGone
 from ..limits import ProcessLimits
 from . import kernelcalls
 from .bubblewrap import parse_exit_code, parse_init_pid
@@ -64,8 +64,8 @@ class Pipes:
 class ChildExit:
     """How a child ended: ``status`` as a shell has it (128 + N for signal N), None when unknown.
 
-    ``executed`` is False when the sandbox could not start the program at all; ``killed`` is True when
-    we ended it.
+    ``executed`` is False when bubblewrap gave up by itself before it could start the program; one that
+    died of a signal did not give up. ``killed`` is True when we ended it.
     """
 
     status: int | None
@@ -88,6 +88,7 @@ class _Reports:
 
     info: bytearray = field(default_factory=bytearray)
     status: bytearray = field(default_factory=bytearray)
+    info_is_whole: bool = False
     ended: bool = False
 
 
@@ -170,10 +171,8 @@ class Child:
         """Return process 1 of the sandbox, or None when the sandbox could not be set up."""
         while True:
             scope.wait([self._pipes.info])
-            chunk = os.read(self._pipes.info, self._limits.read_bytes)
-            if not chunk:
+            if self._read_info():
                 break
-            self._reports.info += chunk
         self._pipes.close("info")
         self._adopt_init(checked_by_parent=True)
         return self._init_pid
@@ -331,7 +330,7 @@ class Child:
                 left -= len(chunk)
             self._send()
             self._read_status()
-        except (LatchError, WireError, OSError) as error:
+        except Exception as error:  # whatever reads for it may raise; the next exchange raises it
             self.fault = error
         finally:
             self._lock.release()
@@ -349,6 +348,8 @@ class Child:
         with self._ending():
             if self._exit is not None:
                 return self._exit
+            # NOTE: what is still read of it is for the tail alone: nobody's reader may keep it from its end.
+            self.on_stderr = None
             self._read_status()
             ended_by_itself = self._reports.ended
             self._kill_init()
@@ -394,10 +395,8 @@ class Child:
         try:
             while self._pipes.info >= 0:
                 scope.wait([self._pipes.info])
-                chunk = os.read(self._pipes.info, self._limits.read_bytes)
-                if not chunk:
+                if self._read_info():
                     break
-                self._reports.info += chunk
         except TimeoutError:
             pass
         if self._init_pid is None:
@@ -408,7 +407,7 @@ class Child:
             while self._process.poll() is None:
                 # NOTE: the end of the status pipe comes just before the process can be reaped.
                 reads = [self._pipes.status] if self._pipes.status >= 0 and not self._reports.ended else []
-                ready, _ = scope.wait(reads, at_most=0.001)
+                ready, _ = scope.wait(reads, at_most=self._limits.reap_poll_seconds)
                 if ready:
                     self._read_status()
         except TimeoutError:
@@ -417,20 +416,35 @@ class Child:
 
     def _wait_init(self, scope: Scope) -> bool:
         if self._init_descriptor < 0:
-            return self._init_pid is None or identify(self._init_pid) is None
+            return self._reports.info_is_whole and self._wait_told_init(scope)
         try:
             scope.wait([self._init_descriptor])
         except TimeoutError:
             return False
         return True
 
+    def _wait_told_init(self, scope: Scope) -> bool:
+        """Wait for the end of a process 1 that could not be adopted: it was dying, or is gone already."""
+        pid = self._init_pid or parse_init_pid(bytes(self._reports.info))
+        try:
+            while pid is not None and identify(pid) is not None:
+                carried = environment_of(pid)
+                # NOTE: ours carries its token until it dies, when nothing can be read; another has taken the number.
+                if carried and self._token_entry not in carried.split(b"\0"):
+                    break
+                scope.pause(self._limits.reap_poll_seconds)
+        except TimeoutError:
+            return False
+        return True
+
     def _read_exit(self, *, ended_by_itself: bool) -> ChildExit:
         told, code = parse_exit_code(bytes(self._reports.status)), self._process.returncode
-        if code is not None and code < 0:
-            code = 128 - code
         # NOTE: killed by us, the monitor still tells the status of a process that died of SIGKILL.
         killed = not ended_by_itself and told in (None, 128 + signal.SIGKILL)
-        return ChildExit(code if told is None else told, executed=killed or told is not None, killed=killed)
+        if told is not None or code is None:
+            return ChildExit(told, executed=killed or told is not None, killed=killed)
+        status = 128 - code if code < 0 else code
+        return ChildExit(status, executed=killed or code < 0, killed=killed)
 
     # -- pipes ------------------------------------------------------------------------------------
 
@@ -477,6 +491,12 @@ class Child:
         if self.on_stderr is not None and chunk:
             self.on_stderr(chunk)
         return len(chunk)
+
+    def _read_info(self) -> bool:
+        chunk = os.read(self._pipes.info, self._limits.read_bytes)
+        self._reports.info += chunk
+        self._reports.info_is_whole = not chunk
+        return not chunk
 
     def _read_status(self) -> None:
         while self._pipes.status >= 0 and (chunk := self._read("status")):

@@ -66,11 +66,14 @@ def run_sandboxed(
 ) -> CommandResult:
     """Run *argv* in *workspace* inside the sandbox, with nothing on its stdin, and return its result.
 
-    A status other than 0 is a result, not an error. Raises :class:`SandboxUnavailable`,
+    A status other than 0 is a result, not an error. Where *scope* has no deadline, it is ended after
+    ``limits.process.command_seconds`` (security.md T16). Raises :class:`SandboxUnavailable`,
     :class:`CommandUnusable`, :class:`Denied`, :class:`UsageError` and what *scope* raises; nothing is
     left running in any case.
     """
     sandbox = sandbox or Sandbox(SandboxSettings(), limits=limits)
+    if scope.deadline is None:
+        scope = scope.within(limits.process.command_seconds, peer=f'command "{argv[0] if argv else ""}"')
     real = Path(os.path.realpath(workspace))
     bubblewrap = sandbox.ready(
         scope, wanted=f'command "{argv[0] if argv else ""}"', workspace=real, network=network
@@ -132,10 +135,5 @@ def _watch(
     child: Child, scope: Scope, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
 ) -> None:
     child.on_idle, child.on_stderr = on_stdout, on_stderr
-    try:
-        with child.driving():
-            child.wait_exit(scope)
-    except BaseException:
-        # NOTE: the end reads stderr once more, and a reader that raised would raise there as well.
-        child.on_stderr = None
-        raise
+    with child.driving():
+        child.wait_exit(scope)

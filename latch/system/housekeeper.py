@@ -40,9 +40,8 @@ class _Housekeeper:
                 self._look_after(children.pop())
 
     def _look_after(self, child: Child) -> None:
-        if child.exit is None:
-            child.tend()
-        else:
+        child.tend()
+        if child.has_exited():
             with self._lock:
                 self._children.discard(child)
 

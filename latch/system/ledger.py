@@ -21,7 +21,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Iterator
+from typing import Collection, Iterator
 
 from ..errors import StoreError
 from ..limits import ProcessLimits
@@ -30,7 +30,17 @@ from .files import ensure_directory
 from .processes import ProcessId, environment_of, here, identify, own_processes, uptime_seconds
 from .scope import Scope
 
-__all__ = ["TOKEN_VARIABLE", "Entry", "Ledger", "Swept", "group_name", "read_entries", "sweep"]
+__all__ = [
+    "TOKEN_VARIABLE",
+    "Entry",
+    "Ledger",
+    "Swept",
+    "bearers",
+    "group_name",
+    "has_dead_host",
+    "read_entries",
+    "sweep",
+]
 
 TOKEN_VARIABLE = "LATCH_PROCESS_TOKEN"
 _TOKEN_BYTES = 16
@@ -157,20 +167,41 @@ def read_entries(directory: Path) -> list[Entry]:
     return [entry for _, host in _hosts(directory / "ledger") for entry in host.entries]
 
 
+def has_dead_host(directory: Path) -> bool:
+    """Return whether a file below the state *directory* is that of a host that does not live here.
+
+    By the files' names alone, so that every start can afford to ask; a file of another boot or pid
+    namespace may look like one of a dead host, and a sweep then leaves it alone.
+    """
+    try:
+        names = os.listdir(directory / "ledger")
+    except OSError:
+        return False
+    hosts = (_host_in(name) for name in names if name.endswith(".jsonl"))
+    return any(host is not None and host.pid != os.getpid() and not host.is_alive() for host in hosts)
+
+
+def bearers(tokens: Collection[str], uid: int) -> list[int]:
+    """Return the live processes of *uid* that were started for one of *tokens*."""
+    entries = [_environment_entry(token) for token in tokens]
+    return [pid for pid in own_processes(uid) if _carries(pid, entries)] if entries else []
+
+
 def sweep(directory: Path, *, uid: int, limits: ProcessLimits, scope: Scope) -> Swept:
     """End what killed hosts left behind below the state *directory*, and prove it.
 
     Two scans, ``limits.rescan_seconds`` apart, because a host killed between fork and exec leaves a
     late bubblewrap. The file of a dead host is removed by a sweep that finds nothing at least
     ``limits.dead_host_seconds`` after the host was first seen dead. Only processes of *uid* are
-    touched. Two sweeps at once are safe.
+    touched. Another process's sweep is waited for, but no longer than ``limits.sweep_wait_seconds``:
+    two at once are safe, and one that was stopped must not stop the others.
     """
     ledger = directory / "ledger"
     if not _dead_hosts(ledger):
         return Swept((), (), 0)
     ended: set[int] = set()
     surviving: set[int] = set()
-    with _sweep_lock(ledger, limits, scope):
+    with _turn_to_sweep(ledger, limits, scope):
         for scan in range(2):
             if scan:
                 scope.pause(limits.rescan_seconds)
@@ -255,7 +286,7 @@ def _read_host(path: Path) -> _Host | None:
 
 def _end_processes(host: _Host, uid: int, scope: Scope) -> tuple[set[int], set[int]]:
     named = {process for entry in host.entries for process in (entry.init, entry.monitor) if process}
-    tokens = [f"{TOKEN_VARIABLE}={entry.token}".encode() for entry in host.entries]
+    tokens = [_environment_entry(entry.token) for entry in host.entries]
     suspects = {process.pid for process in named}
     suspects |= {pid for pid in own_processes(uid) if _carries(pid, tokens)}
     watched: dict[int, int] = {}
@@ -296,6 +327,10 @@ def _kill_checked(pid: int, named: set[ProcessId], tokens: list[bytes]) -> int |
     return descriptor
 
 
+def _environment_entry(token: str) -> bytes:
+    return f"{TOKEN_VARIABLE}={token}".encode()
+
+
 def _carries(pid: int, tokens: list[bytes]) -> bool:
     present = environment_of(pid).split(b"\0")
     return any(token in present for token in tokens)
@@ -326,11 +361,17 @@ def _remove_group(group: str) -> None:
 
 
 @contextmanager
-def _sweep_lock(ledger: Path, limits: ProcessLimits, scope: Scope) -> Iterator[None]:
+def _turn_to_sweep(ledger: Path, limits: ProcessLimits, scope: Scope) -> Iterator[None]:
     # NOTE: a lock on the directory itself, so that nothing is created where all may be read-only.
-    descriptor = os.open(ledger, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        while not _try_lock(descriptor):
+        descriptor = os.open(ledger, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        # A throw-away place whose owner has just removed it.
+        yield
+        return
+    end = scope.now() + limits.sweep_wait_seconds
+    try:
+        while not _try_lock(descriptor) and scope.now() < end:
             scope.pause(limits.rescan_seconds)
         yield
     finally:
@@ -348,6 +389,12 @@ def _try_lock(descriptor: int) -> bool:
 def _line(record: dict[str, object]) -> bytes:
     # NOTE: the newline comes first, so that a torn line never swallows the record after it.
     return b"\n" + json.dumps(record, separators=(",", ":")).encode()
+
+
+def _host_in(name: str) -> ProcessId | None:
+    pid, _, rest = name.partition("-")
+    start = rest.partition("-")[0]
+    return ProcessId(int(pid), int(start)) if pid.isdigit() and start.isdigit() else None
 
 
 def _pair(process: ProcessId | None) -> list[int] | None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Iterator
 
-from ..errors import LatchError
+from ..errors import LatchError, SandboxUnavailable
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
 from . import spawner
@@ -24,12 +27,13 @@ from .bubblewrap import (
     unavailable,
 )
 from .child import Child
-from .ledger import Ledger, sweep
+from .ledger import Entry, Ledger, Swept, has_dead_host, read_entries, sweep
 from .machine import Machine
 from .plan import PlanRequest, make_plan
 from .planning import Planner, Prepared
 from .scope import Scope
 from .starting import Starter
+from .throwaway import remove_left_places, states_of_places
 from .toolchain import Toolchain
 from .workspace import WorkspaceView
 
@@ -46,11 +50,47 @@ for entry in "$HOME"/* "$HOME"/.[!.]*; do [ ! -e "$entry" ] || echo "home: $entr
 """
 _PROBE_ANSWER = ["CapEff: 0000000000000000", "NoNewPrivs: 1", "init: bwrap", "sysctl: closed"]
 
+
+@dataclass(frozen=True)
+class _Failure:
+    error: SandboxUnavailable
+    wanted: str
+
+    def told_of(self, wanted: str) -> SandboxUnavailable:
+        """Return the same failure for another who *wanted* something at the same time."""
+        reason = self.error.reason.replace(f"cannot start {self.wanted}", f"cannot start {wanted}", 1)
+        return SandboxUnavailable(reason, cause=self.error.cause, hint=self.error.hint or "")
+
+
+class _Turn:
+    """One piece of work for all who need it at once: who waited takes the outcome of the one that did it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._done = 0
+        self.failure: _Failure | None = None
+
+    @contextmanager
+    def taken(self, scope: Scope, *, poll_seconds: float) -> Iterator[bool]:
+        """Wait for the turn and yield whether the work was done, or failed, while we waited."""
+        before = self._done
+        while not self._lock.acquire(blocking=False):
+            scope.pause(poll_seconds)
+        try:
+            yield self._done != before
+        finally:
+            self._lock.release()
+
+    def end(self, failure: _Failure | None = None) -> None:
+        """Say that the work was done, or that it failed for a reason that holds for all."""
+        self.failure = failure
+        self._done += 1
+
+
 # NOTE: what is known of a bwrap file, by its path, inode, mtime, our uid and the probed options: facts
 # about the machine, shared by every Sandbox of the process, so that each start does not probe again.
 _KNOWN: dict[tuple[object, ...], Bubblewrap] = {}
-_SWEPT: set[tuple[int, Path]] = set()
-_LOCK = threading.Lock()
+_TURNS: dict[tuple[object, ...], _Turn] = {}
 
 
 class Sandbox:
@@ -93,37 +133,74 @@ class Sandbox:
     ) -> Bubblewrap:
         """Return a bubblewrap that was seen to work with the options in use, or say why there is none.
 
-        The first call of a process with a given bwrap probes it, and sweeps what dead hosts left.
+        The first call of a process with a given bwrap probes it, and every one first sweeps what dead
+        hosts left. Threads that come at once share one probe and one sweep.
         Raises :class:`SandboxUnavailable` and what *scope* raises.
         """
         path = find_bubblewrap(self._settings.bwrap, self._machine, workspace=workspace, wanted=wanted)
+        self._sweep_if_needed(scope)
         status = os.stat(path)
         key = (path, status.st_ino, status.st_mtime_ns, self._machine.uid, self._machine.home, network)
-        with _LOCK:
+        known = _KNOWN.get(key)
+        if known is not None:
+            return known
+        turn = self._turn("probe", *key)
+        with turn.taken(scope, poll_seconds=self._limits.process.turn_seconds) as was_done:
             known = _KNOWN.get(key)
-            unswept = (os.getpid(), self._state) not in _SWEPT
-            _SWEPT.add((os.getpid(), self._state))
-        if unswept:
-            self.sweep(scope)
-        if known is None:
-            known = self._probe(path, scope, wanted=wanted, network=network)
-            with _LOCK:
-                _KNOWN[key] = known
-        return known
+            if known is not None:
+                return known
+            if was_done and turn.failure is not None:
+                raise turn.failure.told_of(wanted)
+            try:
+                known = _KNOWN[key] = self._probe(path, scope, wanted=wanted, network=network)
+            except SandboxUnavailable as error:
+                turn.end(_Failure(error, wanted))
+                raise
+            turn.end()
+            return known
 
-    def sweep(self, scope: Scope) -> None:
-        """End what killed hosts of this state directory left; see ``ledger.py``."""
-        sweep(self._state, uid=self._machine.uid, limits=self._limits.process, scope=scope)
+    def sweep(self, scope: Scope) -> Swept:
+        """End what killed hosts left, of this state directory and of throw-away places; see ``ledger.py``."""
+        uid, limits = self._machine.uid, self._limits.process
+        swept = [sweep(state, uid=uid, limits=limits, scope=scope) for state in self._states()]
+        remove_left_places(uid)
+        ended = {pid for one in swept for pid in one.ended}
+        surviving = {pid for one in swept for pid in one.surviving} - ended
+        return Swept(tuple(sorted(ended)), tuple(sorted(surviving)), sum(one.kept for one in swept))
+
+    def own_entries(self) -> list[Entry]:
+        """Return every unfinished start on record in this sandbox's state directory; creates nothing."""
+        return read_entries(self._state)
+
+    def entries(self) -> list[Entry]:
+        """Return every unfinished start on record, here and in throw-away places; creates nothing."""
+        return [entry for state in self._states() for entry in read_entries(state)]
+
+    def _states(self) -> list[Path]:
+        return [self._state, *states_of_places(self._machine.uid)]
+
+    def _sweep_if_needed(self, scope: Scope) -> None:
+        if not any(has_dead_host(state) for state in self._states()):
+            return
+        turn = self._turn("sweep", self._state)
+        with turn.taken(scope, poll_seconds=self._limits.process.turn_seconds) as was_done:
+            if not was_done:
+                self.sweep(scope)
+                turn.end()
+
+    def _turn(self, *key: object) -> _Turn:
+        # NOTE: with our pid, because a lock that a thread held stays held in a forked child.
+        return _TURNS.setdefault((os.getpid(), *key), _Turn())
 
     def _probe(self, path: Path, scope: Scope, *, wanted: str, network: bool) -> Bubblewrap:
         within = scope.within(self._limits.process.probe_seconds, peer="bwrap", stage="probe")
         try:
-            help_text = _run_plain((str(path), "--help"), within)
+            help_text = self._starter.ask(path, "--help", within)
             features = frozenset(word for word in help_text.split() if word.startswith("--"))
             lacking = [option for option in BASELINE_OPTIONS if option not in features]
             if lacking:
                 raise unavailable("too old", wanted=wanted, detail=f"no {' '.join(lacking)}")
-            version = _run_plain((str(path), "--version"), within).strip()
+            version = self._starter.ask(path, "--version", within).strip()
             found = Bubblewrap(path=path, version=version.rpartition(" ")[2], features=features)
             self._probe_inside(found, within, wanted=wanted, network=network)
         except TimeoutError as error:
@@ -196,30 +273,3 @@ class Sandbox:
         return self._starter.start(
             bubblewrap, prepared, scope, stdin=stdin, explain=lambda said: self._explain(said, prepared)
         )
-
-
-def _run_plain(argv: tuple[str, ...], scope: Scope) -> str:
-    """Run bubblewrap itself for what it says about itself; it starts nothing with these options."""
-    output, child_output = os.pipe()
-    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        process = spawner.spawn(
-            spawner.SpawnRequest(
-                argv=argv, environment={}, stdin=null, stdout=child_output, stderr=child_output
-            ),
-            scope,
-        )
-        said = bytearray()
-        try:
-            while True:
-                scope.wait([output])
-                chunk = os.read(output, 65536)
-                if not chunk:
-                    break
-                said += chunk
-        finally:
-            process.kill()
-            process.wait()
-    finally:
-        os.close(output)
-    return said.decode("utf-8", "replace")

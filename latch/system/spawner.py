@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Mapping
 
 from ..errors import UsageError
+from ..limits import DEFAULT, ProcessLimits
 from . import kernelcalls
 from .scope import Scope
 
-__all__ = ["Hardening", "SpawnRequest", "hardening", "spawn"]
+__all__ = ["Hardening", "SpawnRequest", "end_group", "hardening", "spawn"]
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,11 @@ class _Job:
     stopped waiting must not close numbers that a fork in progress is about to inherit.
     """
 
-    def __init__(self, request: SpawnRequest) -> None:
+    def __init__(self, request: SpawnRequest, kill_seconds: float) -> None:
         self.request = request
+        self.kill_seconds = kill_seconds
         self.process: subprocess.Popen[bytes] | None = None
-        self.error: OSError | ValueError | None = None
+        self.error: BaseException | None = None
         self._abandoned = False
         self._lock = threading.Lock()
         self.done, self._signal = os.pipe()
@@ -69,7 +71,7 @@ class _Job:
         with self._lock:
             return not self._abandoned
 
-    def finish(self, process: subprocess.Popen[bytes] | None, error: OSError | ValueError | None) -> bool:
+    def finish(self, process: subprocess.Popen[bytes] | None, error: BaseException | None) -> bool:
         """Hand over the answer; False when nobody waits for it any more."""
         with self._lock:
             self.process, self.error = process, error
@@ -96,12 +98,14 @@ class _Spawner:
         self._jobs.put(job)
 
     def _run(self) -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        self.hardening = Hardening(
-            keyring=kernelcalls.join_new_session_keyring(),
-            abstract_sockets=kernelcalls.restrict_abstract_sockets(),
-        )
-        self._ready.set()
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            self.hardening = Hardening(
+                keyring=kernelcalls.join_new_session_keyring(),
+                abstract_sockets=kernelcalls.restrict_abstract_sockets(),
+            )
+        finally:
+            self._ready.set()
         while True:
             _start(self._jobs.get())
 
@@ -117,13 +121,15 @@ def hardening() -> Hardening:
     return _only().hardening
 
 
-def spawn(request: SpawnRequest, scope: Scope) -> subprocess.Popen[bytes]:
+def spawn(
+    request: SpawnRequest, scope: Scope, *, limits: ProcessLimits = DEFAULT.process
+) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own and return it; the caller reaps it.
 
     Takes over the descriptors of *request*, whatever happens.
     Raises :class:`OSError` when it cannot be executed, :class:`UsageError` when this process ignores
-    SIGCHLD or a word cannot be passed to any program, and what *scope* raises; then nothing was left
-    running.
+    SIGCHLD or a word cannot be passed to any program, and what *scope* raises; then nothing is left
+    running, or about to be: what the thread starts too late it ends.
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         request.close()
@@ -132,7 +138,7 @@ def spawn(request: SpawnRequest, scope: Scope) -> subprocess.Popen[bytes]:
             hint="set its disposition to SIG_DFL before starting anything",
         )
     try:
-        spawner, job = _only(), _Job(request)
+        spawner, job = _only(), _Job(request, limits.kill_seconds)
     except BaseException:
         # NOTE: no thread or no descriptor left: nobody else will close them.
         request.close()
@@ -143,11 +149,11 @@ def spawn(request: SpawnRequest, scope: Scope) -> subprocess.Popen[bytes]:
     except BaseException:
         process = job.abandon()
         if process is not None:
-            _end(process)
+            end_group(process, seconds=limits.kill_seconds)
         raise
     finally:
         os.close(job.done)
-    if isinstance(job.error, ValueError):
+    if isinstance(job.error, (ValueError, TypeError)):
         raise UsageError(f"no program can be started with these words: {job.error}") from job.error
     if job.error is not None:
         raise job.error
@@ -165,33 +171,48 @@ def _only() -> _Spawner:
 
 
 def _start(job: _Job) -> None:
-    request, process, failure = job.request, None, None
-    # NOTE: this thread is the only one there will be, so nothing a request holds may end it: a NUL or a lone
-    # surrogate in a word is a ValueError.
+    process, failure = None, None
+    # NOTE: this thread is the only one there will be, so nothing that a request holds may end it.
     try:
-        if job.is_wanted():
-            process = subprocess.Popen(
-                list(request.argv),
-                env=dict(request.environment),
-                cwd="/",
-                stdin=request.stdin,
-                stdout=request.stdout,
-                stderr=request.stderr,
-                pass_fds=request.descriptors,
-                start_new_session=True,
-            )
-    except (OSError, ValueError) as error:
+        process = _popen(job)
+    except BaseException as error:  # it is raised again by the thread that asked for the start
         failure = error
+    if not job.finish(process, failure) and process is not None:
+        end_group(process, seconds=job.kill_seconds)
+
+
+def _popen(job: _Job) -> subprocess.Popen[bytes] | None:
+    request = job.request
+    try:
+        if not job.is_wanted():
+            return None
+        return subprocess.Popen(
+            list(request.argv),
+            env=dict(request.environment),
+            cwd="/",
+            stdin=request.stdin,
+            stdout=request.stdout,
+            stderr=request.stderr,
+            pass_fds=request.descriptors,
+            start_new_session=True,
+        )
     finally:
         request.close()
-    if not job.finish(process, failure) and process is not None:
-        _end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    # NOTE: it waits at its gate, so killing its group is enough; the ledger covers the rest.
+def end_group(process: subprocess.Popen[bytes], *, seconds: float) -> bool:
+    """Kill the group that *process* leads and reap it; False when it was not seen to end in *seconds*.
+
+    Enough for what waits at its gate; the ledger covers the rest.
+    """
+    # NOTE: not reaped yet, so the number cannot have been used again.
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
+            pass
     try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        pass
-    process.wait()
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

@@ -7,14 +7,16 @@ fails on the way ends the child before the error leaves.
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import resource
+from dataclasses import replace
 from pathlib import Path
 from typing import Callable
 
-from ..errors import Cancelled, DeadlineMissed, LatchError, UsageError
-from ..limits import Limits
+from ..errors import DeadlineMissed, LatchError, PeerGone, StoreError, UsageError
+from ..limits import Limits, ProcessLimits
 from . import cgroup, kernelcalls, spawner
 from .bubblewrap import Bubblewrap, unavailable
 from .child import Child, Pipes
@@ -61,17 +63,15 @@ class Starter:
             pipes, request = pipes_and_request(bubblewrap, prepared.plan, token, stdin)
         except (LatchError, OSError) as error:
             self._ledger.ended(token)
-            raise _as_ours(error, prepared.wanted) from error
+            raise _for_caller(error, prepared.wanted) from error.__cause__
         try:
-            process = spawner.spawn(request, scope)
-        except (DeadlineMissed, Cancelled):
-            # NOTE: the entry stays open, because the spawner thread may only now be ending the process.
+            process = spawner.spawn(request, scope, limits=self._limits.process)
+        except BaseException as error:
             pipes.close()
-            raise
-        except (LatchError, OSError) as error:
-            pipes.close()
-            self._ledger.ended(token)
-            raise _as_ours(error, prepared.wanted) from error
+            # NOTE: given up midway, the entry stays open: the spawner thread may only now be ending the process.
+            if _is_refusal(error):
+                self._ledger.ended(token)
+            raise _for_caller(error, prepared.wanted) from error.__cause__
         group = self._make_group(token, prepared.plan)
         child = Child(
             process,
@@ -82,16 +82,56 @@ class Starter:
         )
         try:
             is_set_up = self._pass_gate(child, token, group, prepared.plan, scope)
-        except OSError as error:
+        except BaseException as error:
             child.end(scope.shielded(self._limits.process.kill_seconds))
-            raise _as_ours(error, prepared.wanted) from error
-        except BaseException:
-            child.end(scope.shielded(self._limits.process.kill_seconds))
-            raise
+            raise _for_caller(error, prepared.wanted) from error.__cause__
         if not is_set_up:
-            child.end(scope.shielded(self._limits.process.kill_seconds))
+            ended = child.end(scope.shielded(self._limits.process.kill_seconds))
+            if ended.executed:
+                raise PeerGone(
+                    f"bubblewrap {ended} before the sandbox was set up",
+                    status=ended.status,
+                    stderr_tail=child.stderr_text(),
+                    peer=scope.peer or prepared.wanted,
+                    stage=scope.stage,
+                )
             raise explain(child.stderr_text())
         return child
+
+    def ask(self, program: Path, option: str, scope: Scope) -> str:
+        """Return what bubblewrap says about itself on *option*, which starts nothing inside.
+
+        Recorded like any start: a bubblewrap that hangs must not outlive a killed host either.
+        """
+        output, child_output = os.pipe()
+        try:
+            request = spawner.SpawnRequest(
+                argv=(str(program), option),
+                environment={},
+                stdin=os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC),
+                stdout=child_output,
+                stderr=child_output,
+            )
+            try:
+                token = self._ledger.begin(f"{program} {option}")
+            except StoreError:
+                request.close()
+                raise
+            try:
+                process = spawner.spawn(
+                    replace(request, environment={TOKEN_VARIABLE: token}), scope, limits=self._limits.process
+                )
+            except BaseException as error:
+                if _is_refusal(error):
+                    self._ledger.ended(token)
+                raise
+            try:
+                return _read_all(output, scope, self._limits.process)
+            finally:
+                if spawner.end_group(process, seconds=self._limits.process.kill_seconds):
+                    self._ledger.ended(token)
+        finally:
+            os.close(output)
 
     def _pass_gate(
         self, child: Child, token: str, group: Path | None, plan: SandboxPlan, scope: Scope
@@ -105,8 +145,12 @@ class Starter:
                 kernelcalls.set_limit(init, limit, value)
         except ProcessLookupError:
             return False
-        if group is not None:
-            cgroup.enter_pids_group(group, init)
+        # NOTE: without a limit only where the plan that was shown says so.
+        if self._uid == 0 and cgroup.NO_LIMIT not in plan.missing:
+            if group is None or not cgroup.enter_pids_group(group, init):
+                if identify(init) is None:
+                    return False
+                raise OSError(errno.EPERM, "the limit on its number of processes could not be set")
         self._ledger.started(token, init=identify(init), monitor=identify(child.monitor_pid))
         child.open_gate()
         return True
@@ -140,11 +184,27 @@ class Starter:
         self._ledger.ended(token)
 
 
-def _as_ours(error: LatchError | OSError, wanted: str) -> LatchError:
+def _read_all(descriptor: int, scope: Scope, limits: ProcessLimits) -> str:
+    said = bytearray()
+    while len(said) < limits.max_help_bytes:
+        scope.wait([descriptor])
+        chunk = os.read(descriptor, limits.read_bytes)
+        if not chunk:
+            break
+        said += chunk
+    return said.decode("utf-8", "replace")
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Say whether the spawner raised *error* because nothing could be started, and will not be."""
+    return isinstance(error, (UsageError, OSError)) and not isinstance(error, DeadlineMissed)
+
+
+def _for_caller(error: BaseException, wanted: str) -> BaseException:
     # NOTE: a missed deadline is both.
-    if isinstance(error, LatchError):
-        return error
-    return unavailable("unknown", wanted=wanted, detail=str(error.strerror))
+    if isinstance(error, OSError) and not isinstance(error, LatchError):
+        return unavailable("unknown", wanted=wanted, detail=str(error.strerror))
+    return error
 
 
 def pipes_and_request(

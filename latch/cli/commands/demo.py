@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import pkgutil
-import shutil
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Callable
@@ -21,9 +19,10 @@ from ...extensions.hooks import Decision
 from ...extensions.host import ExtensionHost
 from ...limits import LifecycleLimits
 from ...settings import ExtensionSettings, SandboxSettings
-from ...system.ledger import read_entries
+from ...system.ledger import Entry, bearers
 from ...system.sandbox import Sandbox
 from ...system.scope import Scope
+from ...system.throwaway import state_in, throw_away_place
 from ..failures import tell
 from ..terminal import Terminal
 
@@ -39,11 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, io: Terminal) -> int:
     """Run every step; status 0 when all showed what they should, 8 without a sandbox."""
-    place = Path(tempfile.mkdtemp(prefix="latch-demo-"))
-    try:
+    with throw_away_place(uid=options.machine.uid) as place:
         return _Demo(options, io, place).run()
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 class _Demo:
@@ -51,10 +47,10 @@ class _Demo:
         self._scope: Scope = options.scope
         self._io = io
         self._workspace = place / "workspace"
-        self._state = place / "state"
         self._program = place / "extension"
-        self._sandbox = Sandbox(SandboxSettings(state_directory=self._state), machine=options.machine)
+        self._sandbox = Sandbox(SandboxSettings(state_directory=state_in(place)), machine=options.machine)
         self._host: ExtensionHost | None = None
+        self._started: list[Entry] = []
         self._shown: list[dict[str, object]] = []
 
     def run(self) -> int:
@@ -129,6 +125,7 @@ class _Demo:
         self._host = ExtensionHost.open(
             settings, workspace=self._workspace, scope=self._scope, sandbox=self._sandbox
         )
+        self._started = self._sandbox.own_entries()
         tools = ", ".join(tool.name for tool in self._host.registrations.tools)
         return True, f"started in the sandbox, registered the tools {tools} and a guard"
 
@@ -158,9 +155,15 @@ class _Demo:
         return False, "a tool that never answers was not ended"
 
     def _census(self) -> tuple[bool, str]:
-        entries = read_entries(self._state)
-        left = ", ".join(entry.what for entry in entries)
-        return not entries, f"the ledger still names {left}" if entries else "the ledger names no process"
+        tokens = [entry.token for entry in self._started]
+        named = [one for entry in self._started for one in (entry.init, entry.monitor) if one is not None]
+        left = {one.pid for one in named if one.is_alive()} | {*bearers(tokens, self._sandbox.machine.uid)}
+        if left or not named:
+            return False, f"of the hung extension there is still process {', '.join(map(str, sorted(left)))}"
+        return (
+            True,
+            f"no process is left of the hung extension (it had process {named[0].pid} and its monitor)",
+        )
 
     def _live(self) -> ExtensionHost:
         assert self._host is not None

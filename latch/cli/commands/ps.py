@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ...system.ledger import Entry, read_entries
+from ...system.ledger import Entry
+from ...tools.assembly import sandbox_for
 from ..context import load_settings
 from ..terminal import Terminal
 
@@ -18,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, io: Terminal) -> int:
     """List every child that was not yet proven dead, and whether its host lives."""
     settings = load_settings(options)
-    entries = read_entries(settings.sandbox.state_directory or options.machine.state_directory)
+    entries = sandbox_for(settings, machine=options.machine).entries()
     if io.as_json:
         io.json({"children": [_value(entry) for entry in entries]})
     elif entries:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ...limits import DEFAULT
-from ...system.ledger import sweep
+from ...tools.assembly import sandbox_for
 from ..context import load_settings
 from ..terminal import Terminal
 
@@ -19,8 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, io: Terminal) -> int:
     """Sweep once; status 1 when a process would not die."""
     settings = load_settings(options)
-    state = settings.sandbox.state_directory or options.machine.state_directory
-    swept = sweep(state, uid=options.machine.uid, limits=DEFAULT.process, scope=options.scope)
+    swept = sandbox_for(settings, machine=options.machine).sweep(options.scope)
     if swept.surviving:
         pids = ", ".join(map(str, swept.surviving))
         io.error(
