@@ -5,12 +5,11 @@
 
 # The interpreter to make the environment from.
 PYTHON ?= python3
-# The directory of official test data; tests that read it are skipped where it is absent.
-LATCH_SHARED ?= ../shared
+# A folder of wheels for make zipapp: requests, PyYAML, tomli and what these need. No index is asked.
+WHEELS ?=
 # More arguments for pytest, for instance: make test PYTEST="tests/wire -k frame"
 PYTEST ?=
 
-export LATCH_SHARED := $(abspath $(LATCH_SHARED))
 export PYTHONPATH := $(CURDIR)
 
 # $(call prepared,KIND): set $$python, for the rest of the recipe, to the interpreter for KIND.
@@ -25,16 +24,19 @@ help:
 	@echo 'make test       set up, then the whole suite, sandbox required'
 	@echo 'make test-fast  what needs no sandbox and is no campaign'
 	@echo 'make rules      the rules of the source tree: layers, edges, imports, grammar'
-	@echo 'make bench      figures as ratios, with floors and peers measured in the same run'
+	@echo 'make walks      the stories through public names, one line for each'
 	@echo 'make soak       the campaigns at full count (make test runs a tenth)'
+	@echo 'make py39       the whole suite on the oldest Python found'
 	@echo 'make coverage   the whole suite with branch coverage and its floor'
 	@echo 'make mirror     coverage of each module by its own test file'
 	@echo 'make check      rules, test and mirror: before handing in'
-	@echo 'make py39       the whole suite on the oldest Python found'
+	@echo 'make bench      figures as ratios, with floors and peers measured in the same run'
+	@echo 'make zipapp     build/latch.pyz, then run it on each Python found'
+	@echo 'make vendor-check  the package copied under other names, at work'
 	@echo 'make clean      remove what these made'
 	@echo
 	@echo 'Variables: PYTHON=python3.9 chooses the interpreter, PYTEST="tests/wire -k frame" the tests,'
-	@echo 'LATCH_SHARED=DIR the official test data, LATCH_TEST_SLOW=3 a slow machine.'
+	@echo 'WHEELS=DIR the libraries for make zipapp, LATCH_TEST_SLOW=3 a machine three times as slow.'
 
 .PHONY: demo
 demo:
@@ -54,9 +56,14 @@ test-fast:
 rules:
 	@$(call prepared,packages) && exec "$$python" $(SUITE) $(or $(PYTEST),tests/rules)
 
+.PHONY: walks
+walks:
+	@$(call prepared,test) && LATCH_REQUIRE_SANDBOX=1 exec "$$python" $(SUITE) -v $(or $(PYTEST),tests/walks)
+
 .PHONY: soak
 soak:
-	@$(call prepared,test) && LATCH_SOAK=1 LATCH_REQUIRE_SANDBOX=1 exec "$$python" $(SUITE) -m soak $(or $(PYTEST),tests)
+	@$(call prepared,test) && export LATCH_SOAK=1 LATCH_REQUIRE_SANDBOX=1 && \
+	    exec "$$python" $(SUITE) -m soak $(or $(PYTEST),tests)
 
 .PHONY: py39
 py39:
@@ -82,6 +89,22 @@ coverage:
 .PHONY: mirror
 mirror:
 	@$(call prepared,test) && LATCH_REQUIRE_SANDBOX=1 exec "$$python" tests/mirror.py
+
+# --- other ways to ship it --------------------------------------------------------------------------
+
+.PHONY: zipapp
+zipapp:
+	@$(call prepared,packages) && "$$python" .ci/zipapp $(if $(WHEELS),--wheels "$(WHEELS)")
+	@./.ci/prepare every | while read -r python; do \
+	    echo "== $$python" && \
+	        "$$python" build/latch.pyz --version </dev/null && \
+	        "$$python" build/latch.pyz demo </dev/null || exit 1; \
+	done
+
+.PHONY: vendor-check
+vendor-check:
+	@$(call prepared,test) && export LATCH_REQUIRE_SANDBOX=1 && \
+	    exec "$$python" $(SUITE) -v $(or $(PYTEST),tests/walks/test_vendored.py)
 
 .PHONY: clean
 clean:

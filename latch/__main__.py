@@ -1,4 +1,4 @@
-"""``python -m latch``: the version guard, a clean module search path, then :func:`cli.main.main`.
+"""``python -m latch``, or this file by its path: version guard, clean search path, then :func:`cli.main.main`.
 
 In a directory that is not trusted use ``bin/latch``: with ``-m`` the interpreter itself looks in the
 working directory for the package, before any line of ours runs. In the grammar of Python 3.6.
@@ -15,6 +15,8 @@ def start() -> int:
         )
         return 2
     forget_working_directory()
+    if not __package__:
+        join_package()
     from .cli.main import main
 
     return main()
@@ -30,6 +32,21 @@ def forget_working_directory() -> None:
                 sys.path.remove(entry)
         except OSError:
             pass
+
+
+def join_package() -> None:
+    """Make this file, started by its path, the member of its package that it is under ``-m``."""
+    global __package__
+    import os.path
+
+    here = os.path.dirname(os.path.realpath(__file__))
+    # NOTE: the interpreter put our own directory first, whose modules must not pass for anybody else's; the
+    # one around it is on the path for this one import only.
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != here]
+    root, __package__ = os.path.split(here)
+    sys.path.insert(0, root)
+    __import__(__package__)
+    sys.path.remove(root)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -80,3 +81,17 @@ def test_it_runs_the_command_line_of_the_process(
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert start() == 0
     assert capsys.readouterr().out == SAID
+
+
+@pytest.mark.parametrize("started", ["latch/__main__.py", "latch"])
+def test_started_by_its_path_it_is_the_member_of_its_package(tmp_path: Path, started: str) -> None:
+    done = run_in(tmp_path, [sys.executable, str(ROOT / started), "docter"], PYTHONPATH="")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", USAGE)
+
+
+def test_started_by_its_path_under_another_name_it_finds_its_own_package(tmp_path: Path) -> None:
+    (tmp_path / "other").symlink_to(ROOT / "latch")
+    shutil.copytree(ROOT / "latch", tmp_path / "copied", ignore=shutil.ignore_patterns("__pycache__"))
+    for place in ("other", "copied"):
+        done = run_in(tmp_path, [sys.executable, place, "--version"], PYTHONPATH="")
+        assert (done.returncode, done.stdout, done.stderr) == (0, SAID, "")
