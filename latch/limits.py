@@ -151,6 +151,8 @@ class FileLimits:
     max_workspace_file_bytes: int = 64 * KIB
     # ours: a configuration file
     max_config_bytes: int = 1 * MIB
+    # ours: what is quoted of a wrong value of a configuration, most of a line
+    max_quoted_chars: int = 60
     # ours: symbolic links followed by our own walks, as the kernel's own bound
     max_links: int = 40
     # ours: how long a lock of ours is waited for

@@ -20,16 +20,17 @@ from typing import Callable, Iterable, Mapping
 
 from .. import settings as values
 from ..errors import ConfigError, ConfigProblem, StoreError, UnsafeModes
-from ..limits import ExtensionLimits, LifecycleLimits, ResourceLimits
+from ..limits import DEFAULT, LifecycleLimits, Limits, ResourceLimits
+from ..system.bindsources import find_bind_refusal, find_private_places
 from ..system.files import check_private
 from ..system.machine import Machine
-from ..system.bindsources import find_bind_refusal
+from ..system.paths import lies_in, real_path
 from .tomlfile import load_toml
 
 __all__ = ["Settings"]
 
+# The largest integer that TOML 1.0 promises to hold.
 _LARGEST_INTEGER = 2**63 - 1
-_QUOTED_CHARS = 60
 
 _ENTRY_NAME = re.compile(r"[A-Za-z0-9-]{1,32}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -37,20 +38,18 @@ _RESERVED_VARIABLES = frozenset("HOME USER LOGNAME PWD TMPDIR LATCH_SANDBOX LATC
 _HOOK_KINDS = ("observe", "transform", "guard")
 _WILDCARD_KINDS = ("observe", "guard")
 
-# The files that hold secrets; each may be a link to where it is really kept (security.md T11).
-_LATCH_FILES = ("config.toml", "secrets.toml")
-_LATCHKEY_FILES = ("credentials.json", "credentials.json.enc")
-# Places the sandbox replaces by its own: nothing of them is shown, and private they would refuse everything.
-_REPLACED = tuple(map(Path, ("/dev", "/dev/shm", "/etc", "/proc", "/run", "/sys", "/tmp", "/var/tmp")))
-
 
 @dataclass(frozen=True)
 class Settings(values.Settings):
     """Everything a configuration says, with :meth:`load` to read it from disk."""
 
     @classmethod
-    def load(cls, path: Path | None = None, *, machine: Machine | None = None) -> Settings:
+    def load(
+        cls, path: Path | None = None, *, machine: Machine | None = None, limits: Limits = DEFAULT
+    ) -> Settings:
         """Return the settings of *path*, or of the default file, which may be absent.
+
+        Where it is silent the groups ``lifecycle`` and ``resource`` of *limits* hold.
 
         Raises :class:`ConfigError` with every fault found: in the file, and in the modes of our own
         directory and of the secrets in it.
@@ -59,8 +58,8 @@ class Settings(values.Settings):
         file = machine.latch_directory / "config.toml" if path is None else Path(os.path.abspath(path))
         problems = _Problems(file)
         _check_places(machine, problems)
-        document = _read_document(file, machine, problems, required=path is not None)
-        loaded = _Loading(file, machine, problems)
+        document = _read_document(file, machine, problems, limits, required=path is not None)
+        loaded = _Loading(file, machine, problems, limits, limits.lifecycle)
         loaded.take(document or {})
         problems.finish()
         return cls(
@@ -83,10 +82,11 @@ class _Fault(Exception):
 
 @dataclass(frozen=True)
 class _Place:
-    """What checkers of paths need: where ``~`` and relative names lead, and what may not be shown."""
+    """What checkers need: where ``~`` and relative names lead, what may not be shown, and the limits."""
 
     home: Path
     directory: Path
+    limits: Limits
     private: tuple[Path, ...] = ()
 
 
@@ -109,7 +109,7 @@ class _Problems:
         self.found.append(ConfigProblem(str(file or self.file), reason, entry=entry, key=key))
 
     def finish(self) -> None:
-        """Raise :class:`ConfigError` if anything was found, its own kind when it is modes and nothing else."""
+        """Raise :class:`ConfigError` if anything was found, its own kind when it is modes alone."""
         if self.found:
             kind = UnsafeModes if self.unsafe_modes == len(self.found) else ConfigError
             raise kind(self.found, hint=self.hint)
@@ -122,22 +122,21 @@ class _Loading:
     file: Path
     machine: Machine
     problems: _Problems
+    limits: Limits
+    lifecycle: LifecycleLimits
     extensions: list[values.ExtensionSettings] = field(default_factory=list)
-    lifecycle: LifecycleLimits = field(default_factory=LifecycleLimits)
     sandbox: values.SandboxSettings = field(default_factory=values.SandboxSettings)
     origins: dict[str, str] = field(default_factory=dict)
 
     def take(self, document: Mapping[str, object]) -> None:
         """Take over what *document* says; where it is silent or wrong the defaults stay."""
-        place = _Place(self.machine.home, self.file.parent)
+        place = _Place(self.machine.home, self.file.parent, self.limits)
         top = self._check(document, _TOP_KEYS, place)
         state = self._take_state_directory(top)
-        credentials = _credential_directories(self.file, self.machine)
-        others = _kept(_both_names(state, self.file.parent), self.machine)
-        private = tuple(dict.fromkeys((*credentials, *others)))
         self._take_lifecycle(top, place)
-        self._take_sandbox(top, place, state, private, credentials)
-        place = dataclasses.replace(place, private=private)
+        self._take_sandbox(top, place, state)
+        private = find_private_places(self.machine, self.sandbox)
+        place = dataclasses.replace(place, private=(*private.directories, *private.files))
         names: dict[str, int] = {}
         for index, given in enumerate(_tables(top.get("extensions"))):
             self._take_extension(index, given, place, names)
@@ -183,23 +182,14 @@ class _Loading:
         self._note("extension_lifecycle", _LIFECYCLE_KEYS, given)
         self.lifecycle = dataclasses.replace(self.lifecycle, **given)
 
-    def _take_sandbox(
-        self,
-        top: Mapping[str, object],
-        place: _Place,
-        state: Path,
-        private: tuple[Path, ...],
-        credentials: tuple[Path, ...],
-    ) -> None:
+    def _take_sandbox(self, top: Mapping[str, object], place: _Place, state: Path) -> None:
         given = self._check(_table(top.get("sandbox")), _SANDBOX_KEYS, place, entry="sandbox")
         self._note("sandbox", _SANDBOX_KEYS, given)
         bwrap = given.pop("bwrap", None)
         self.sandbox = values.SandboxSettings(
             bwrap=bwrap if isinstance(bwrap, Path) else None,
-            resources=dataclasses.replace(ResourceLimits(), **given),
+            resources=dataclasses.replace(self.limits.resource, **given),
             state_directory=state,
-            private_directories=private,
-            credential_directories=credentials,
             config_file=self.file if os.path.lexists(self.file) else None,
         )
 
@@ -252,11 +242,11 @@ def _check_places(machine: Machine, problems: _Problems) -> None:
 
 
 def _read_document(
-    file: Path, machine: Machine, problems: _Problems, *, required: bool
+    file: Path, machine: Machine, problems: _Problems, limits: Limits, *, required: bool
 ) -> dict[str, object] | None:
     """Return the values of *file*; None when it is absent, or damaged and noted so."""
     try:
-        document = load_toml(file, trusted_uids=(machine.uid, 0))
+        document = load_toml(file, trusted_uids=(machine.uid, 0), limits=limits.file)
     except ConfigError as error:
         problems.found += error.problems
         problems.hint = problems.hint or error.hint
@@ -266,30 +256,9 @@ def _read_document(
     return document
 
 
-def _credential_directories(file: Path, machine: Machine) -> tuple[Path, ...]:
-    """Return where credentials are kept or really lie, each once (security.md T11)."""
-    secrets = [file, *(machine.latch_directory / name for name in _LATCH_FILES)]
-    for directory in (machine.latch_directory, machine.latchkey_directory):
-        secrets += [directory / name for name in _LATCHKEY_FILES]
-    places = [
-        *_both_names(machine.latch_directory, machine.latchkey_directory),
-        *[Path(os.path.realpath(secret)).parent for secret in secrets if os.path.islink(secret)],
-    ]
-    return tuple(dict.fromkeys(_kept(places, machine)))
-
-
-def _both_names(*directories: Path) -> list[Path]:
-    return [*directories, *[Path(os.path.realpath(directory)) for directory in directories]]
-
-
-def _kept(places: Iterable[Path], machine: Machine) -> list[Path]:
-    return [place for place in places if place not in _REPLACED and not _holds(place, machine.home)]
-
-
 def _holds(directory: Path, home: Path) -> bool:
     """Say whether *directory* is or contains the *home*."""
-    real, real_home = Path(os.path.realpath(directory)), Path(os.path.realpath(home))
-    return real == real_home or real in real_home.parents
+    return lies_in(real_path(home), real_path(directory))
 
 
 def _suggestion(key: str, keys: Mapping[str, _Checker]) -> str:
@@ -312,12 +281,13 @@ def _strings(value: object) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def _found(value: object) -> str:
+def _found(value: object, place: _Place) -> str:
     """Say what *value* is, in the file's own words, and no more of it than a line."""
+    most = place.limits.file.max_quoted_chars
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        shown = value if len(value) <= _QUOTED_CHARS else value[:_QUOTED_CHARS] + "..."
+        shown = value if len(value) <= most else value[:most] + "..."
         return f'"{shown}"'
     if isinstance(value, (int, float)):
         # NOTE: an integer of TOML may be longer than Python turns into text.
@@ -328,7 +298,7 @@ def _found(value: object) -> str:
 
 def _check_string(value: object, place: _Place) -> str:
     if not isinstance(value, str):
-        raise _Fault(f"must be a string, found {_found(value)}")
+        raise _Fault(f"must be a string, found {_found(value, place)}")
     if not value:
         raise _Fault("must not be empty")
     if "\0" in value:
@@ -338,28 +308,28 @@ def _check_string(value: object, place: _Place) -> str:
 
 def _check_bool(value: object, place: _Place) -> bool:
     if not isinstance(value, bool):
-        raise _Fault(f"must be true or false, found {_found(value)}")
+        raise _Fault(f"must be true or false, found {_found(value, place)}")
     return value
 
 
 def _check_table(value: object, place: _Place) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise _Fault(f"must be a table, found {_found(value)}")
+        raise _Fault(f"must be a table, found {_found(value, place)}")
     return value
 
 
 def _check_tables(value: object, place: _Place) -> list[Mapping[str, object]]:
     if not isinstance(value, list):
-        raise _Fault(f"must be written [[extensions]], once for each entry, found {_found(value)}")
+        raise _Fault(f"must be written [[extensions]], once for each entry, found {_found(value, place)}")
     for index, item in enumerate(value):
         if not isinstance(item, dict):
-            raise _Fault(f"must be a table, found {_found(item)}", inside=f"[{index}]")
+            raise _Fault(f"must be a table, found {_found(item, place)}", inside=f"[{index}]")
     return value
 
 
 def _each(value: object, what: str, check: _Checker, place: _Place) -> tuple[object, ...]:
     if not isinstance(value, list):
-        raise _Fault(f"must be a list of {what}, found {_found(value)}")
+        raise _Fault(f"must be a list of {what}, found {_found(value, place)}")
     checked = []
     for index, item in enumerate(value):
         try:
@@ -369,32 +339,36 @@ def _each(value: object, what: str, check: _Checker, place: _Place) -> tuple[obj
     return tuple(checked)
 
 
-def _check_integer(value: object, least: int) -> int:
+def _check_integer(value: object, least: int, place: _Place) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST_INTEGER:
-        raise _Fault(f"must be a whole number from {least} to {_LARGEST_INTEGER}, found {_found(value)}")
+        raise _Fault(
+            f"must be a whole number from {least} to {_LARGEST_INTEGER}, found {_found(value, place)}"
+        )
     return value
 
 
 def _check_positive(value: object, place: _Place) -> int:
-    return _check_integer(value, 1)
+    return _check_integer(value, 1, place)
 
 
 def _check_amount(value: object, place: _Place) -> int:
-    return _check_integer(value, 0)
+    return _check_integer(value, 0, place)
 
 
 def _check_seconds(value: object, place: _Place) -> float:
-    largest = ExtensionLimits.max_lifecycle_seconds
+    largest = place.limits.extension.max_lifecycle_seconds
     # NOTE: nan is in no range.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= largest:
-        raise _Fault(f"must be a number of seconds above 0 and at most {largest}, found {_found(value)}")
+        raise _Fault(
+            f"must be a number of seconds above 0 and at most {largest}, found {_found(value, place)}"
+        )
     return value
 
 
 def _check_name(value: object, place: _Place) -> str:
     text = _check_string(value, place)
     if not _ENTRY_NAME.fullmatch(text):
-        raise _Fault(f"must be 1 to 32 letters, digits or hyphens, found {_found(text)}")
+        raise _Fault(f"must be 1 to 32 letters, digits or hyphens, found {_found(text, place)}")
     return text
 
 
@@ -403,14 +377,14 @@ def _check_command(value: object, place: _Place) -> str:
     if text.startswith("~/"):
         return str(place.home / text[2:])
     if "/" in text and not text.startswith("/"):
-        raise _Fault(f'must be the name of a program, or begin with "/" or "~/", found {_found(text)}')
+        raise _Fault(f'must be the name of a program, or begin with "/" or "~/", found {_found(text, place)}')
     return text
 
 
 def _check_argument(value: object, place: _Place) -> str:
     # NOTE: an argument may be empty, and is never quoted: it may be secret.
     if not isinstance(value, str):
-        raise _Fault(f"must be a string, found {_found(value)}")
+        raise _Fault(f"must be a string, found {_found(value, place)}")
     if "\0" in value:
         raise _Fault("contains a NUL character")
     return value
@@ -423,7 +397,7 @@ def _check_arguments(value: object, place: _Place) -> tuple[object, ...]:
 def _check_variable(value: object, place: _Place) -> str:
     text = _check_string(value, place)
     if not _VARIABLE.fullmatch(text):
-        raise _Fault(f"{_found(text)} is no name of a variable: letters, digits and _, no digit first")
+        raise _Fault(f"{_found(text, place)} is no name of a variable: letters, digits and _, no digit first")
     if text == "PATH":
         raise _Fault('"PATH" follows from the command; show more directories with ro_paths')
     if text in _RESERVED_VARIABLES:
@@ -451,7 +425,7 @@ def _check_path(value: object, place: _Place) -> Path:
     if text == "~" or text.startswith("~/"):
         return place.home / text[2:]
     if not text.startswith("/"):
-        raise _Fault(f'must begin with "/" or "~/", found {_found(text)}')
+        raise _Fault(f'must begin with "/" or "~/", found {_found(text, place)}')
     return Path(text)
 
 
@@ -481,7 +455,7 @@ def _check_rw_paths(value: object, place: _Place) -> tuple[object, ...]:
 
 def _check_cwd(value: object, place: _Place) -> str:
     if value not in ("private", "workspace"):
-        raise _Fault(f'must be "private" or "workspace", found {_found(value)}')
+        raise _Fault(f'must be "private" or "workspace", found {_found(value, place)}')
     return str(value)
 
 
@@ -489,7 +463,7 @@ def _check_permission(value: object, place: _Place) -> str:
     text = _check_string(value, place)
     kind, _, name = text.partition(":")
     if kind not in _HOOK_KINDS or not name.strip():
-        raise _Fault(f"must be observe:NAME, transform:NAME or guard:NAME, found {_found(text)}")
+        raise _Fault(f"must be observe:NAME, transform:NAME or guard:NAME, found {_found(text, place)}")
     if name == "*" and kind not in _WILDCARD_KINDS:
         raise _Fault(f'"{text}": {kind} has no wildcard, name each structure')
     return text
@@ -502,7 +476,7 @@ def _check_permissions(value: object, place: _Place) -> tuple[object, ...]:
 def _check_bwrap(value: object, place: _Place) -> Path:
     text = _check_string(value, place)
     if not text.startswith("/"):
-        raise _Fault(f"must be an absolute path, found {_found(text)}")
+        raise _Fault(f"must be an absolute path, found {_found(text, place)}")
     return Path(text)
 
 

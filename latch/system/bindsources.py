@@ -7,14 +7,24 @@ what a bind would bring back.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Iterator
 
 from ..errors import ContainmentError
+from ..settings import SandboxSettings
+from .machine import Machine
 from .paths import both_names, lies_in, real_path, relation_of
 
-__all__ = ["SECRET_ENTRIES", "STARTUP_ENTRIES", "check_bind_source", "find_bind_refusal"]
+__all__ = [
+    "SECRET_ENTRIES",
+    "STARTUP_ENTRIES",
+    "PrivatePlaces",
+    "check_bind_source",
+    "find_bind_refusal",
+    "find_private_places",
+]
 
 # Entries of a home that hold secrets. A name may be a pattern of fnmatch; order is that of messages.
 SECRET_ENTRIES = tuple("""
@@ -34,9 +44,60 @@ STARTUP_ENTRIES = tuple("""
     .zshrc .zshenv .zprofile .zlogin .local/bin bin
     """.split())
 
+# The files of ours that hold secrets; each may be a link to where it is really kept (security.md T11).
+_LATCH_FILES = ("config.toml", "secrets.toml")
+_CREDENTIAL_FILES = ("credentials.json", "credentials.json.enc")
+
 # Never bound: the kernel's views, and trees that the sandbox builds itself.
 _KERNEL_VIEWS = ("/proc", "/sys", "/dev")
 _REFUSED_WHOLE = ("/run", "/etc", "/tmp", "/home", "/root")
+# Places the sandbox replaces by its own: what a file of ours lies beside there is not shown anyway.
+_REPLACED = ("/dev", "/dev/shm", "/etc", "/proc", "/run", "/sys", "/tmp", "/var/tmp")
+
+
+@dataclass(frozen=True)
+class PrivatePlaces:
+    """What is ours and never shown (security.md T11), as real paths.
+
+    ``directories`` are masked wherever a bind would show them. A workspace that is or lies in one of
+    ``credentials``, which are among them, is refused. ``files`` are credentials whose directory cannot
+    be masked, because it is or holds the home: no bind may name them.
+    """
+
+    directories: tuple[Path, ...]
+    credentials: tuple[Path, ...]
+    files: tuple[Path, ...]
+
+
+def find_private_places(machine: Machine, settings: SandboxSettings) -> PrivatePlaces:
+    """Return what is private on *machine* under *settings*, whoever built them. Only links are looked at."""
+    ours = (machine.latch_directory, machine.latchkey_directory)
+    known = [*(machine.latch_directory / name for name in _LATCH_FILES)]
+    known += [directory / name for directory in ours for name in _CREDENTIAL_FILES]
+    configured = [] if settings.config_file is None else [settings.config_file]
+    targets = [real_path(file) for file in (*configured, *known) if os.path.islink(file)]
+    kept = [target for target in targets if _can_be_private(os.path.dirname(target), machine.home)]
+    credentials = [*map(real_path, ours), *map(os.path.dirname, kept)]
+    others = [machine.state_directory_of(settings), *settings.private_directories]
+    beside = [real_path(file.parent) for file in configured]
+    directories = [
+        *credentials,
+        *map(real_path, others),
+        *[directory for directory in beside if _can_be_private(directory, machine.home)],
+    ]
+    return PrivatePlaces(
+        directories=_each_once(directories),
+        credentials=_each_once(credentials),
+        files=_each_once([target for target in targets if target not in kept]),
+    )
+
+
+def _can_be_private(directory: str, home: Path) -> bool:
+    return directory not in _REPLACED and not lies_in(real_path(home), directory)
+
+
+def _each_once(paths: list[str]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(map(Path, paths)))
 
 
 def check_bind_source(

@@ -18,9 +18,11 @@ from types import MappingProxyType
 from typing import Iterator
 
 from ..errors import CommandUnusable, LatchError, SandboxUnavailable, WireError
-from ..limits import DEFAULT
+from ..limits import JsonLimits
 from ..wire.jsontext import parse_json
+from .files import read_kernel_text
 from .machine import Machine
+from .paths import both_names, lies_in_any, real_path
 
 __all__ = [
     "BASELINE_OPTIONS",
@@ -40,7 +42,8 @@ _SYSTEM_DIRECTORIES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-syste
 # ARCHITECTURE, "bubblewrap": the baseline; a build without one of these is too old to use at all.
 BASELINE_OPTIONS = (
     "--args", "--bind", "--block-fd", "--cap-drop", "--chdir", "--die-with-parent", "--file", "--info-fd",
-    "--json-status-fd", "--new-session", "--remount-ro", "--ro-bind", "--sync-fd", "--unsetenv", "--unshare-user",
+    "--json-status-fd", "--new-session", "--remount-ro", "--ro-bind", "--sync-fd", "--unsetenv",
+    "--unshare-user",
 )  # fmt: skip
 
 # What is used where it is listed, and what it means when it is not.
@@ -84,7 +87,8 @@ CAUSES = (
     Cause(
         "setuid",
         ("not permitted in setuid mode", "cannot open /proc/sys/user/max_user_namespaces"),
-        "this bwrap is installed setuid, which can neither limit its scratch space nor forbid namespaces inside",
+        "this bwrap is installed setuid, which can neither limit its scratch space nor forbid namespaces "
+        "inside",
         "remove the bit (chmod u-s) or install the distribution's current package bubblewrap",
     ),
     Cause(
@@ -104,8 +108,8 @@ CAUSES = (
         "limit",
         ("nesting depth or /proc/sys/user/max_", "(ENOSPC)"),
         "the limit on user namespaces is reached or zero",
-        "raise user.max_user_namespaces (and the other user.max_*_namespaces), or leave an outer sandbox that "
-        "forbids nesting",
+        "raise user.max_user_namespaces (and the other user.max_*_namespaces), or leave an outer sandbox "
+        "that forbids nesting",
     ),
     Cause(
         "wsl1",
@@ -124,8 +128,8 @@ CAUSES = (
         (),
         "this is a container whose profile forbids making namespaces or mounts",
         "docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined, and "
-        "--security-opt apparmor=unconfined where AppArmor is on; kubernetes: procMount Unmasked, hostUsers false, "
-        "seccomp Unconfined",
+        "--security-opt apparmor=unconfined where AppArmor is on; kubernetes: procMount Unmasked, hostUsers "
+        "false, seccomp Unconfined",
     ),
     Cause(
         "namespaces",
@@ -209,10 +213,12 @@ class Surroundings:
     @classmethod
     def look(cls, root: Path = Path("/")) -> Surroundings:
         """Read them; *root* is a seam for tests."""
-        release = _read(root / "proc/sys/kernel/osrelease").lower()
-        group = _read(root / "proc/1/cgroup")
+        release = read_kernel_text(root / "proc/sys/kernel/osrelease").lower()
+        group = read_kernel_text(root / "proc/1/cgroup")
         return cls(
-            apparmor_restricts=_read(root / "proc/sys/kernel/apparmor_restrict_unprivileged_userns").strip()
+            apparmor_restricts=read_kernel_text(
+                root / "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+            ).strip()
             == "1",
             container=(root / ".dockerenv").exists()
             or (root / "run/.containerenv").exists()
@@ -232,60 +238,60 @@ def unavailable(name: str, *, wanted: str, detail: str = "") -> SandboxUnavailab
 
 
 def find_bubblewrap(setting: Path | None, machine: Machine, *, workspace: Path | None, wanted: str) -> Path:
-    """Return the bwrap to use: the configured one, else the system's, else an absolute PATH entry's.
+    """Return the real path of the bwrap to use: the configured one, else the system's, else that of an
+    absolute PATH entry, neither name of which leads into the *workspace*.
 
     Raises :class:`SandboxUnavailable` when there is none or it is not to be trusted: setuid, writable
     by others, or not root's (nor, when configured, ours).
     """
     for path in [setting] if setting is not None else _candidates(machine, workspace):
+        found = Path(real_path(path))
         try:
-            status = os.stat(path)
+            status = os.stat(found)
         except OSError:
             continue
-        if not stat.S_ISREG(status.st_mode) or not os.access(path, os.X_OK):
+        if not stat.S_ISREG(status.st_mode) or not os.access(found, os.X_OK):
             continue
         if status.st_mode & stat.S_ISUID:
-            raise unavailable("setuid", wanted=wanted, detail=str(path))
+            raise unavailable("setuid", wanted=wanted, detail=str(found))
         owners = (0, machine.uid) if setting is not None else (0,)
         if status.st_uid not in owners or status.st_mode & 0o022:
-            raise unavailable("untrusted", wanted=wanted, detail=str(path))
-        return path
+            raise unavailable("untrusted", wanted=wanted, detail=str(found))
+        return found
     raise unavailable("absent", wanted=wanted, detail="" if setting is None else f"no program at {setting}")
 
 
 def _candidates(machine: Machine, workspace: Path | None) -> Iterator[Path]:
     yield from (Path(directory, "bwrap") for directory in _SYSTEM_DIRECTORIES)
-    # NOTE: never a relative entry, and never the workspace's: a repository may ship a "bwrap".
-    real = None if workspace is None else Path(os.path.realpath(workspace))
+    # NOTE: never a relative entry, and never the workspace's: a repository may ship a "bwrap", or a link
+    # to one that suits it.
+    closed = [] if workspace is None else both_names(workspace)
     for entry in machine.search_path.split(":"):
         program = Path(entry, "bwrap")
-        if entry.startswith("/") and (real is None or not _lies_in(Path(os.path.realpath(program)), real)):
+        names = [*both_names(program), real_path(entry)]
+        if entry.startswith("/") and not any(lies_in_any(name, closed) for name in names):
             yield program
 
 
-def parse_init_pid(text: bytes) -> int | None:
+def parse_init_pid(text: bytes, limits: JsonLimits = JsonLimits()) -> int | None:
     """Return the pid that ``--info-fd`` told in *text*, as this machine numbers it, or None."""
-    pid = _member(text, "child-pid")
+    pid = _member(text, "child-pid", limits)
     return pid if pid is not None and pid > 0 else None
 
 
-def parse_exit_code(text: bytes) -> int | None:
+def parse_exit_code(text: bytes, limits: JsonLimits = JsonLimits()) -> int | None:
     """Return the status that ``--json-status-fd`` told in *text*, or None: the program was never run."""
-    codes = [_member(line, "exit-code") for line in text.splitlines()]
+    codes = [_member(line, "exit-code", limits) for line in text.splitlines()]
     return next((code for code in codes if code is not None), None)
 
 
-def _member(text: bytes, name: str) -> int | None:
+def _member(text: bytes, name: str, limits: JsonLimits) -> int | None:
     try:
-        value = parse_json(text, DEFAULT.json)
+        value = parse_json(text, limits)
     except WireError:
         return None
     number = value.get(name) if isinstance(value, dict) else None
     return number if isinstance(number, int) else None
-
-
-def _lies_in(path: Path, root: Path) -> bool:
-    return root == path or root in path.parents
 
 
 def explain_failure(
@@ -341,8 +347,8 @@ def _explain_exec(words: str, *, wanted: str, program: str, hops: tuple[Path, ..
     if absent and os.path.exists(program):
         missing = hops[0] if hops else Path(program)
         return CommandUnusable(
-            f'cannot start {wanted}: "{program}" exists, but it or what it needs ("{missing}") is not visible in '
-            "the sandbox, where the home directory is empty",
+            f'cannot start {wanted}: "{program}" exists, but it or what it needs ("{missing}") is not '
+            "visible in the sandbox, where the home directory is empty",
             status=127,
             hint=f'add "{missing.parent}" to ro_paths',
         )
@@ -356,7 +362,8 @@ def _explain_exec(words: str, *, wanted: str, program: str, hops: tuple[Path, ..
 def _explain_path(words: str, *, wanted: str, uid: int) -> LatchError:
     if "Permission denied" in words and uid == 0:
         return CommandUnusable(
-            f"cannot start {wanted}: {words}: root inside a sandbox has no right to pass other users' directories",
+            f"cannot start {wanted}: {words}: root inside a sandbox has no right to pass other users' "
+            "directories",
             status=125,
             hint="run Latch as the owner of the workspace",
         )
@@ -365,10 +372,3 @@ def _explain_path(words: str, *, wanted: str, uid: int) -> LatchError:
         status=125,
         hint="check that it exists and is readable; latch sandbox --plan shows the plan",
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

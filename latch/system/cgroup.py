@@ -10,8 +10,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["NO_LIMIT", "enter_pids_group", "make_pids_group", "pids_groups", "remove_pids_group"]
+from .files import read_kernel_text
 
+__all__ = [
+    "NO_LIMIT",
+    "can_make_pids_groups",
+    "enter_pids_group",
+    "make_pids_group",
+    "pids_groups",
+    "remove_pids_group",
+]
+
+# How a plan and doctor say that root's children are not bounded (security.md T16).
 NO_LIMIT = "no process limit (root)"
 
 
@@ -59,7 +69,8 @@ def pids_groups(root: Path = Path("/")) -> Path | None:
         if kind == "cgroup" and "pids" in options.split(","):
             inside = ours.get("pids")
         elif (
-            kind == "cgroup2" and "pids" in _read(root / point.lstrip("/") / "cgroup.subtree_control").split()
+            kind == "cgroup2"
+            and "pids" in read_kernel_text(root / point.lstrip("/") / "cgroup.subtree_control").split()
         ):
             inside = ours.get("")
         else:
@@ -69,10 +80,20 @@ def pids_groups(root: Path = Path("/")) -> Path | None:
     return None
 
 
+def can_make_pids_groups(root: Path = Path("/")) -> bool:
+    """Say whether :func:`make_pids_group` would make a group; creates nothing. *root* is a seam for tests."""
+    parent = pids_groups(root)
+    if parent is None or not os.access(parent, os.W_OK | os.X_OK):
+        return False
+    # Version 2 gives a group's children only the controllers that the group itself names.
+    controllers = parent / "cgroup.subtree_control"
+    return not controllers.exists() or "pids" in read_kernel_text(controllers).split()
+
+
 def _own_groups(root: Path) -> dict[str, str]:
     """Map each controller of version 1, and "" for version 2, to the path of our own group."""
     groups = {}
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in read_kernel_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             groups[controller] = path
@@ -82,8 +103,9 @@ def _own_groups(root: Path) -> dict[str, str]:
 def _mounts(root: Path) -> list[tuple[str, str, str, str]]:
     """Return (root inside the file system, mount point, type, super options) of each cgroup mount."""
     found = []
-    for line in _read(root / "proc/self/mountinfo").splitlines():
-        # proc(5): id, parent, device, root, mount point, options, optional fields, "-", type, source, super options
+    for line in read_kernel_text(root / "proc/self/mountinfo").splitlines():
+        # proc(5): id, parent, device, root, mount point, options, optional fields, "-", type, source, super
+        # options
         before, _, after = line.partition(" - ")
         fields, rest = before.split(), after.split()
         if len(rest) >= 3 and rest[0] in ("cgroup", "cgroup2"):
@@ -97,10 +119,3 @@ def _write(path: Path, text: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -32,7 +32,9 @@ __all__ = [
     "read_contained_head",
     "read_contained_text",
     "read_head",
+    "read_kernel_text",
     "read_regular",
+    "remove_tree",
     "replace_file",
 ]
 
@@ -117,6 +119,37 @@ def read_head(path: Path, *, max_bytes: int) -> bytes:
         if descriptor is None:
             raise ContainmentError(str(path), "does not exist")
         return _read_upto(descriptor, str(path), max_bytes)
+
+
+def read_kernel_text(path: Path) -> str:
+    """Return what the kernel says in *path*, a file of ``/proc`` or ``/sys``; nothing where it is silent."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def remove_tree(path: Path) -> None:
+    """Remove *path*, a file, a link or a directory with all that lies in it; links are not followed.
+
+    However deep the directory is, few descriptors and no recursion are needed: what lies in a
+    directory of it is first moved up. Raises :class:`OSError` when something cannot be removed.
+    """
+    if not _is_directory(path, None):
+        os.unlink(path)
+        return
+    os.chmod(path, 0o700)
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        while True:
+            names = os.listdir(top)
+            if not names:
+                break
+            for name in names:
+                _remove_or_raise_up(name, top)
+    finally:
+        os.close(top)
+    os.rmdir(path)
 
 
 def check_private(path: Path, *, uid: int, directory: bool) -> None:
@@ -222,6 +255,28 @@ def _shown(root: Path, relative: str) -> str:
 
 def _text(error: OSError) -> str:
     return str(error.strerror).lower()
+
+
+def _is_directory(name: Path | str, directory: int | None) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+
+
+def _remove_or_raise_up(name: str, top: int) -> None:
+    """Remove the entry *name* of *top*, a directory only once its own entries are entries of *top*."""
+    if not _is_directory(name, top):
+        os.unlink(name, dir_fd=top)
+        return
+    os.chmod(name, 0o700, dir_fd=top)
+    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    try:
+        for entry in os.listdir(inner):
+            if _is_directory(entry, inner):
+                # Moving a directory writes its "..".
+                os.chmod(entry, 0o700, dir_fd=inner)
+            os.rename(entry, os.urandom(12).hex(), src_dir_fd=inner, dst_dir_fd=top)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=top)
 
 
 def _kind(found: os.stat_result) -> str:

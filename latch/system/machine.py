@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Mapping
 
+from ..settings import SandboxSettings
+
 __all__ = ["DEFAULT_PATH", "Machine"]
 
 # What a login shell of every listed distribution has; used when PATH is unset or empty.
@@ -69,6 +71,10 @@ class Machine:
     def state_directory(self) -> Path:
         """Where state is kept unless the configuration says otherwise."""
         return self.latch_directory / "state"
+
+    def state_directory_of(self, settings: SandboxSettings) -> Path:
+        """Return where state is kept under *settings*: where they say, else the machine's own."""
+        return settings.state_directory or self.state_directory
 
 
 def _place(environment: Mapping[str, str], name: str, default: Path) -> Path:

@@ -18,9 +18,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Iterable, Mapping
 
-from ..errors import UsageError
+from ..errors import ContainmentError, UsageError
 from ..limits import ResourceLimits
 from .bubblewrap import HARDENING_OPTIONS
+from .cgroup import NO_LIMIT
+from .files import read_head
 from .ledger import TOKEN_VARIABLE
 from .machine import DEFAULT_PATH, Machine
 from .toolchain import Toolchain
@@ -49,9 +51,9 @@ _SYSTEM_ROOTS = (
 )
 # What programs need of /etc. Files are copied (a copy costs no mount), directories are bound.
 _ETC = (
-    "ld.so.cache ld.so.conf ld.so.conf.d alternatives nsswitch.conf hosts host.conf gai.conf services protocols "
-    "localtime timezone os-release mime.types fonts crypto-policies ssl/certs ssl/openssl.cnf ssl/cert.pem pki/tls "
-    "pki/ca-trust ca-certificates ca-certificates.conf resolv.conf"
+    "ld.so.cache ld.so.conf ld.so.conf.d alternatives nsswitch.conf hosts host.conf gai.conf services "
+    "protocols localtime timezone os-release mime.types fonts crypto-policies ssl/certs ssl/openssl.cnf "
+    "ssl/cert.pem pki/tls pki/ca-trust ca-certificates ca-certificates.conf resolv.conf"
 ).split()
 _HOST_VALUES = ("TZ", "TERM")
 
@@ -78,12 +80,14 @@ class SystemLayout:
     """How this system is laid out, as :func:`survey` found it.
 
     ``home`` is the operator's real home; ``home_links`` recreate the links on the way to it.
+    ``missing`` says what of the system exists and cannot be shown.
     """
 
     system: tuple[Operation, ...]
     visible: tuple[Path, ...]
     home: Path
     home_links: tuple[Operation, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,8 @@ class PlanRequest:
     ``workspace`` is a real path, or None for a sandbox without one (the probe). ``writable`` opens the
     workspace for writing; ``network`` shares the network; ``private_directory`` starts in ``/run/peer``
     (hosts) instead of the workspace (commands). ``environment`` is what the operator hands in.
-    ``hidden`` are the directories to mask.
+    ``hidden`` are the directories to mask. ``bounded`` is whether the number of processes can be bounded
+    here.
     """
 
     argv: tuple[str, ...]
@@ -109,6 +114,7 @@ class PlanRequest:
     rw_paths: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
     resources: ResourceLimits = field(default_factory=ResourceLimits)
+    bounded: bool = True
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,12 @@ class SandboxPlan:
     missing: tuple[str, ...]
     network: bool
     resources: ResourceLimits
+
+    @property
+    def argument_count(self) -> int:
+        """How many words bubblewrap is given for this plan, options and command."""
+        words = sum(1 + (one.content is not None) + len(one.arguments) for one in self.operations)
+        return words + len(self.argv)
 
     def lines(self) -> list[str]:
         """Return the plan for a person: one operation a line, its reason behind it."""
@@ -155,13 +167,15 @@ def survey(machine: Machine, *, root: Path = Path("/")) -> SystemLayout:
         if (root / name.lstrip("/")).exists():
             operations.append(Operation("--ro-bind", (name, name), "the distribution's programs"))
             visible.append(Path(name))
+    missing: list[str] = []
     for name in _ETC:
-        operations += _etc_entry(root / "etc" / name, f"/etc/{name}")
+        operations += _etc_entry(root / "etc" / name, f"/etc/{name}", missing)
     return SystemLayout(
         system=tuple(operations),
         visible=tuple(visible),
         home=Path(os.path.realpath(machine.home)),
         home_links=tuple(_links_towards(machine.home)),
+        missing=tuple(missing),
     )
 
 
@@ -177,14 +191,20 @@ def _links_towards(path: Path) -> list[Operation]:
     return links
 
 
-def _etc_entry(path: Path, shown: str) -> list[Operation]:
+def _etc_entry(path: Path, shown: str, missing: list[str]) -> list[Operation]:
     # NOTE: the real path as source, because resolv.conf and others are links out of /etc.
     real = os.path.realpath(path)
     if os.path.isdir(real):
         return [Operation("--ro-bind", (real, shown))]
-    if os.path.isfile(real) and os.access(real, os.R_OK):
-        return [Operation("--file", (shown,), content=real)]
-    return []
+    if not os.path.exists(real):
+        return []
+    try:
+        # NOTE: read, because a permission does not say whether a file can be read.
+        read_head(Path(real), max_bytes=1)
+    except ContainmentError as error:
+        missing.append(f"{shown} is not shown: {error}")
+        return []
+    return [Operation("--file", (shown,), content=real)]
 
 
 def make_plan(
@@ -196,7 +216,7 @@ def make_plan(
     """
     if request.workspace is not None:
         check_workspace(request.workspace, layout.home)
-    missing: list[str] = []
+    missing = [*layout.missing, *([] if request.bounded else [NO_LIMIT])]
     masks = _masks(request, layout)
     operations = [
         *_namespaces(request),
@@ -222,7 +242,10 @@ def make_plan(
 
 
 def check_workspace(workspace: Path, home: Path) -> None:
-    """Raise :class:`UsageError` for a *workspace* whose bind would show the *home* (both real paths) or everything."""
+    """Raise :class:`UsageError` for a *workspace* whose bind would show the *home*, or everything.
+
+    Both are real paths.
+    """
     if workspace == Path("/"):
         raise UsageError(
             'workspace "/": it would show the whole machine',
@@ -230,7 +253,8 @@ def check_workspace(workspace: Path, home: Path) -> None:
         )
     if workspace == home or workspace in home.parents:
         raise UsageError(
-            f'workspace "{workspace}": it is or contains your home directory, so nothing in it would be hidden',
+            f'workspace "{workspace}": it is or contains your home directory, so nothing in it would be '
+            "hidden",
             hint="choose a directory below it with -C",
         )
 
@@ -258,9 +282,8 @@ def _namespaces(request: PlanRequest) -> list[Operation]:
 
 def _identity(machine: Machine) -> list[Operation]:
     user, shell = machine.user, "/bin/sh"
-    passwd = (
-        f"{user}:x:{machine.uid}:{machine.gid}::{machine.home}:{shell}\nnobody:x:65534:65534::/:{shell}\n"
-    )
+    passwd = f"{user}:x:{machine.uid}:{machine.gid}::{machine.home}:{shell}\n"
+    passwd += f"nobody:x:65534:65534::/:{shell}\n"
     group = f"{user}:x:{machine.gid}:\nnogroup:x:65534:\n"
     return [
         Operation("--file", ("/etc/passwd",), "two users, not the host's list", passwd.encode()),

@@ -6,24 +6,27 @@ Looks at the disk and starts nothing. The plan itself is put together by ``plan.
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Mapping
 
 from ..errors import CommandUnusable, ContainmentError, LatchError, UsageError
+from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
-from . import cgroup
-from .bindsources import SECRET_ENTRIES, check_bind_source
+from .bindsources import SECRET_ENTRIES, check_bind_source, find_private_places
+from .cgroup import can_make_pids_groups
 from .machine import Machine
+from .paths import both_names, lies_in, real_path
 from .plan import PlanRequest, SandboxPlan, SystemLayout, check_workspace, make_plan, survey
 from .toolchain import Toolchain, find_toolchain, resolve_command, toolchain_from_path
-from .workspace import git_identity, look_at_workspace
+from .workspace import WorkspaceView, git_identity, look_at_workspace
 
 __all__ = ["Planner", "Prepared"]
 
 # Options whose last argument is a path that exists inside.
 _SHOWING = ("--bind", "--ro-bind", "--symlink")
+# What a start adds to a plan's words: --args N --, and four options with a descriptor each (starting.py).
+_WORDS_OF_A_START = 3 + 4 * 2
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,13 @@ class Prepared:
 class Planner:
     """Plans for one configuration on one machine. Safe to use from several threads."""
 
-    def __init__(self, settings: SandboxSettings, machine: Machine) -> None:
+    def __init__(self, settings: SandboxSettings, machine: Machine, *, limits: Limits = DEFAULT) -> None:
         self._settings = settings
         self._machine = machine
-        self._state = settings.state_directory or machine.state_directory
+        self._limits = limits
         self._known_layout: SystemLayout | None = None
-        self._bounded: bool | None = None
+        # For root it takes a control group (security.md T16).
+        self._bounded = machine.uid != 0 or can_make_pids_groups()
 
     @property
     def layout(self) -> SystemLayout:
@@ -74,6 +78,8 @@ class Planner:
         *wanted* names it in errors. Raises :class:`CommandUnusable`, :class:`Denied`,
         :class:`ContainmentError` and :class:`UsageError`.
         """
+        _check_words((command, *args), "command and args")
+        _check_environment(environment)
         real = self._check_workspace(workspace)
         program = resolve_command(command, search_path=self._machine.search_path, outside=real)
         toolchain = find_toolchain(
@@ -83,11 +89,12 @@ class Planner:
             search_path=self._machine.search_path,
             visible=self.layout.visible,
             workspace=real,
+            limits=self._limits.file,
         )
         request = PlanRequest(
             argv=(str(toolchain.program), *args),
             workspace=real,
-            view=look_at_workspace(real, uid=self._machine.uid),
+            view=look_at_workspace(real, uid=self._machine.uid, limits=self._limits.file),
             toolchain=toolchain,
             network=network,
             private_directory=True,
@@ -109,30 +116,61 @@ class Planner:
         features: frozenset[str],
     ) -> Prepared:
         """Plan one command in *workspace*; toolchains come from the operator's PATH alone (T2)."""
-        if not argv or not argv[0]:
+        if not argv or argv[0] == "":
             raise UsageError("no command was given")
+        _check_words(argv, "command line")
         real = self._check_workspace(workspace)
-        toolchain = toolchain_from_path(self._machine.search_path, home=self._machine.home, workspace=real)
+        toolchain = toolchain_from_path(
+            self._machine.search_path,
+            home=self._machine.home,
+            workspace=real,
+            limits=self._limits.file,
+        )
         visible = argv[0] if "/" in argv[0] else self._visible_program(argv[0], toolchain, real)
         request = PlanRequest(
             argv=(visible, *argv[1:]),
             workspace=real,
-            view=look_at_workspace(real, uid=self._machine.uid, writable=writable, git_metadata=git_metadata),
+            view=look_at_workspace(
+                real,
+                uid=self._machine.uid,
+                writable=writable,
+                git_metadata=git_metadata,
+                limits=self._limits.file,
+            ),
             toolchain=toolchain,
             writable=writable,
             network=network,
-            environment=git_identity(self._machine, real) if writable and git_metadata else {},
+            environment=(
+                git_identity(self._machine, real, self._limits.file) if writable and git_metadata else {}
+            ),
         )
         program = os.path.join(real, visible)
         return self._plan(request, wanted=f'command "{argv[0]}"', program=program, features=features)
 
+    def prepare_probe(
+        self, argv: tuple[str, ...], *, wanted: str, network: bool, features: frozenset[str]
+    ) -> Prepared:
+        """Plan a program of the system, named by its path, with no workspace and nothing of the operator's."""
+        request = PlanRequest(
+            argv=argv,
+            workspace=None,
+            view=WorkspaceView(),
+            toolchain=Toolchain(program=Path(argv[0])),
+            network=network,
+            private_directory=True,
+            in_workspace=False,
+        )
+        return self._prepare(request, wanted=wanted, program=argv[0], features=features)
+
     def _plan(self, request: PlanRequest, *, wanted: str, program: str, features: frozenset[str]) -> Prepared:
-        machine, hidden = self._machine, self._hidden()
-        private = tuple(path for path in hidden if path != request.workspace)
+        machine, private = self._machine, find_private_places(self._machine, self._settings)
+        closed = tuple(path for path in private.directories if path != request.workspace)
 
         def checked(paths: tuple[Path, ...], what: str, *, writable: bool = False) -> tuple[Path, ...]:
             return tuple(
-                check_bind_source(path, home=machine.home, private=private, what=what, writable=writable)
+                check_bind_source(
+                    path, home=machine.home, private=(*closed, *private.files), what=what, writable=writable
+                )
                 for path in paths
             )
 
@@ -143,15 +181,25 @@ class Planner:
             rw_paths=self._check_writable(
                 checked(request.rw_paths, "rw_paths", writable=True), request.workspace
             ),
-            hidden=(*hidden, *self._secrets()),
-            resources=self._settings.resources,
+            hidden=(*private.directories, *self._secrets()),
         )
-        plan = make_plan(request, self.layout, machine, features)
-        if not self._bounds_processes():
-            plan = replace(plan, missing=(*plan.missing, "no process limit (root)"))
+        return self._prepare(request, wanted=wanted, program=program, features=features)
+
+    def _prepare(
+        self, request: PlanRequest, *, wanted: str, program: str, features: frozenset[str]
+    ) -> Prepared:
+        request = replace(request, resources=self._settings.resources, bounded=self._bounded)
+        plan = make_plan(request, self.layout, self._machine, features)
+        count, most = plan.argument_count + _WORDS_OF_A_START, self._limits.process.max_sandbox_arguments
+        if count > most:
+            raise CommandUnusable(
+                f"cannot start {wanted}: its plan takes {count} arguments, and bubblewrap takes {most}",
+                status=125,
+                hint="name fewer paths in ro_paths and rw_paths, and fewer arguments and variables",
+            )
         return Prepared(
             plan=plan,
-            workspace=str(request.workspace),
+            workspace="" if request.workspace is None else str(request.workspace),
             wanted=wanted,
             program=program,
             hops=request.toolchain.hops,
@@ -181,28 +229,31 @@ class Planner:
         if not os.path.isdir(real):
             raise UsageError(f'workspace "{workspace}" is not a directory', hint="choose one with -C")
         check_workspace(real, self.layout.home)
-        state = Path(os.path.realpath(self._state))
+        state = Path(real_path(self._machine.state_directory_of(self._settings)))
         if real == state:
             raise UsageError(f'workspace "{workspace}" is the state directory', hint="choose another with -C")
         if status.st_uid != self._machine.uid:
             raise UsageError(
-                f'workspace "{workspace}" belongs to user {status.st_uid} and this is user {self._machine.uid}: inside '
-                "the sandbox not even root may use another user's files",
+                f'workspace "{workspace}" belongs to user {status.st_uid} and this is user '
+                f"{self._machine.uid}: inside the sandbox not even root may use another user's files",
                 hint="run Latch as the owner of the workspace, or give it to this user with chown",
             )
-        for secret in (*self._credentials(), *self._secrets()):
+        private = find_private_places(self._machine, self._settings)
+        for secret in (*private.credentials, *self._secrets()):
             if real == secret or secret in real.parents:
                 if state in real.parents and secret in (state, *state.parents):
                     # NOTE: a worktree that we keep below our own state is masked around, not refused.
                     continue
                 raise UsageError(
-                    f'workspace "{workspace}" is or lies in "{secret}", which holds configuration or credentials',
+                    f'workspace "{workspace}" is or lies in "{secret}", which holds configuration or '
+                    "credentials",
                     hint="choose another workspace with -C, or move that directory",
                 )
         file = self._settings.config_file
-        if file is not None and real in Path(os.path.realpath(file)).parents:
+        if file is not None and any(lies_in(name, str(real)) for name in _names_of(file)):
             raise UsageError(
-                f'configuration file "{file}" lies in the workspace "{workspace}", where a repository could write it',
+                f'configuration file "{file}" lies in the workspace "{workspace}", where a repository could '
+                "write it",
                 hint="move it out of the workspace, for example to ~/.latch/config.toml",
             )
         return real
@@ -217,17 +268,6 @@ class Planner:
                 )
         return paths
 
-    def _credentials(self) -> tuple[Path, ...]:
-        machine = self._machine
-        known = (machine.latch_directory, machine.latchkey_directory, *self._settings.credential_directories)
-        return tuple(dict.fromkeys(Path(os.path.realpath(path)) for path in known))
-
-    def _hidden(self) -> tuple[Path, ...]:
-        others = (self._state, *self._settings.private_directories)
-        return tuple(
-            dict.fromkeys((*self._credentials(), *[Path(os.path.realpath(path)) for path in others]))
-        )
-
     def _secrets(self) -> tuple[Path, ...]:
         """Return the real directories of the home's credentials, for where a bind would show them."""
         home = self.layout.home
@@ -241,7 +281,7 @@ class Planner:
         return tuple(dict.fromkeys(found))
 
     def _is_common(self, directory: Path) -> bool:
-        """Say whether *directory* holds the home, which is not shown, or has to do with a tree that all can read."""
+        """Say whether *directory* holds the home, which is not shown, or has to do with a tree for all."""
         home, trees = self.layout.home, self.layout.visible
         return directory in (home, *home.parents) or any(
             directory in (tree, *tree.parents) or tree in directory.parents for tree in trees
@@ -262,16 +302,44 @@ class Planner:
                 search_path=self._machine.search_path,
                 visible=self.layout.visible,
                 workspace=Path(prepared.workspace),
+                limits=self._limits.file,
             ).hops
         except LatchError:
             return ()
 
-    def _bounds_processes(self) -> bool:
-        """Say whether the number of processes can be bounded, which for root takes a control group."""
-        if self._bounded is None:
-            name = f"latch-plan-{os.getpid()}-{threading.get_ident()}"
-            group = None if self._machine.uid != 0 else cgroup.make_pids_group(name, 1)
-            if group is not None:
-                cgroup.remove_pids_group(group)
-            self._bounded = group is not None or self._machine.uid != 0
-        return self._bounded
+
+def _names_of(file: Path) -> list[str]:
+    """Return where *file* really is, and where the link lies that it may be."""
+    return [*both_names(file), os.path.join(real_path(file.parent), file.name)]
+
+
+def _check_words(words: tuple[str, ...], what: str) -> None:
+    for index, word in enumerate(words):
+        reason = _find_fault(word)
+        if reason is not None:
+            raise UsageError(f"word {index} of the {what} {reason}", hint="hand in text without NUL")
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    for name, value in environment.items():
+        reason = _find_fault(name)
+        if reason is None and (name == "" or "=" in name):
+            reason = 'must not be empty or contain "="'
+        if reason is not None:
+            raise UsageError(f"the name of a variable {reason}: {name!r}")
+        reason = _find_fault(value)
+        if reason is not None:
+            raise UsageError(f'the value of variable "{name}" {reason}')
+
+
+def _find_fault(word: object) -> str | None:
+    """Return why *word* cannot be handed to a program, or None. A word is never quoted: it may be secret."""
+    if not isinstance(word, str):
+        return f"must be a string, found {type(word).__name__}"
+    if "\0" in word:
+        return "contains a NUL character"
+    try:
+        os.fsencode(word)
+    except UnicodeEncodeError:
+        return "holds a lone surrogate"
+    return None

@@ -56,8 +56,6 @@ SYSTEM_TREES = tuple(Path("/", name) for name in ("usr", "bin", "sbin", "lib", "
 _BROAD_IN_HOME = (".local", ".local/bin", ".local/share", ".local/state", ".local/lib", ".config", ".cache")
 _BROAD = ("/var/tmp", "/var/lib", "/var/cache", "/dev/shm", "/run/user")
 
-# The kernel reads no more of a "#!" line.
-_SHEBANG_BYTES = 256
 _ENV_PROGRAMS = ("/usr/bin/env", "/bin/env")
 _PYTHON = re.compile(r"python(3\.[0-9]+)")
 
@@ -121,13 +119,14 @@ def find_toolchain(
     search_path: str,
     visible: tuple[Path, ...] = SYSTEM_TREES,
     workspace: Path,
+    limits: FileLimits = FileLimits(),
 ) -> Toolchain:
     """Return what the operator's *program* needs besides the *visible* trees and the *workspace*.
 
     *args* are examined for absolute names of files; hand them in only where the operator wrote them.
     Raises :class:`CommandUnusable` when an interpreter on the way does not exist.
     """
-    search = _Search(home=home, workspace=workspace, visible=visible)
+    search = _Search(home=home, workspace=workspace, visible=visible, limits=limits)
     search.run(program, search_path)
     for argument in args:
         if argument.startswith("/") and os.path.isfile(argument):
@@ -136,13 +135,18 @@ def find_toolchain(
 
 
 def toolchain_from_path(
-    search_path: str, *, home: Path, workspace: Path, visible: tuple[Path, ...] = SYSTEM_TREES
+    search_path: str,
+    *,
+    home: Path,
+    workspace: Path,
+    visible: tuple[Path, ...] = SYSTEM_TREES,
+    limits: FileLimits = FileLimits(),
 ) -> Toolchain:
     """Return the rows of the table that *search_path* and a venv of the workspace lie in.
 
     This is the toolchain of commands, whose words are not the operator's: none is looked at.
     """
-    search = _Search(home=home, workspace=workspace, visible=visible)
+    search = _Search(home=home, workspace=workspace, visible=visible, limits=limits)
     for entry in _absolute_entries(search_path):
         search.include_row(entry)
         if real_path(entry) == real_path(os.path.join(search.home, ".local/bin")):
@@ -157,7 +161,8 @@ def toolchain_from_path(
 class _Search:
     """One search: it gathers roots, links and hops, and answers what of the disk is visible."""
 
-    def __init__(self, *, home: Path, workspace: Path, visible: tuple[Path, ...]) -> None:
+    def __init__(self, *, home: Path, workspace: Path, visible: tuple[Path, ...], limits: FileLimits) -> None:
+        self.limits = limits
         self.home = real_path(home)
         self.homes = both_names(home)
         # NOTE: the real path first.
@@ -233,7 +238,7 @@ class _Search:
                     continue
                 return _Landing(place, False, trusted, tuple(links), (*stops, place))
             followed += 1
-            if followed > FileLimits.max_links:
+            if followed > self.limits.max_links:
                 return _Landing(place, False, trusted, tuple(links), (*stops, place))
             trusted = trusted and not self.in_workspace(place)
             if trusted or self.row_of(place) is not None:
@@ -369,7 +374,7 @@ class _Search:
 
     def read_text(self, path: str) -> str | None:
         """Return a small text file, contained where it is the workspace's (security.md T7); else None."""
-        limit = FileLimits.max_workspace_file_bytes
+        limit = self.limits.max_workspace_file_bytes
         try:
             if self.in_workspace(path):
                 root, relative = self.contained(path)
@@ -380,11 +385,12 @@ class _Search:
 
     def read_head(self, path: str) -> bytes:
         """Return the first bytes of a program, contained where it is the workspace's; else nothing."""
+        most = self.limits.max_shebang_bytes
         try:
             if self.in_workspace(path):
                 root, relative = self.contained(path)
-                return read_contained_head(root, relative, max_bytes=_SHEBANG_BYTES)
-            return read_head(Path(path), max_bytes=_SHEBANG_BYTES)
+                return read_contained_head(root, relative, max_bytes=most)
+            return read_head(Path(path), max_bytes=most)
         except ContainmentError:
             return b""
 

@@ -10,7 +10,8 @@ import pytest
 from latch import settings as values
 from latch.config.load import Settings
 from latch.errors import ConfigError, ConfigProblem
-from latch.limits import LifecycleLimits, ResourceLimits
+from latch.limits import ExtensionLimits, FileLimits, LifecycleLimits, Limits, ResourceLimits
+from latch.system.bindsources import find_private_places
 from latch.system.machine import Machine
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "config"
@@ -105,12 +106,6 @@ def test_every_key_is_taken_over(machine: Machine) -> None:
             max_file_bytes=1048576,
         ),
         state_directory=machine.latch_directory / "state-of-mine",
-        private_directories=(
-            machine.latch_directory,
-            machine.latchkey_directory,
-            machine.latch_directory / "state-of-mine",
-        ),
-        credential_directories=(machine.latch_directory, machine.latchkey_directory),
         config_file=file,
     )
     assert settings == Settings(
@@ -152,7 +147,10 @@ def test_an_entry_has_the_defaults_of_its_page(machine: Machine) -> None:
     settings = load(machine, text)
     first, second = settings.extensions
     assert first == values.ExtensionSettings(
-        name="a", command=str(machine.home / "bin" / "a"), sandbox=settings.sandbox
+        name="a",
+        command=str(machine.home / "bin" / "a"),
+        lifecycle=LifecycleLimits(),
+        sandbox=settings.sandbox,
     )
     assert second.lifecycle == LifecycleLimits(spawn_seconds=2)
     assert settings.origins["extensions.a.command"] == str(settings.file)
@@ -169,7 +167,7 @@ def test_a_good_file_is_loaded_by_name(path: Path, machine: Machine, tmp_path: P
     named.chmod(0o600)
     settings = Settings.load(named, machine=machine)
     assert settings.file == named
-    assert tmp_path / "elsewhere" in settings.sandbox.private_directories
+    assert tmp_path / "elsewhere" in find_private_places(machine, settings.sandbox).directories
 
 
 def test_values_cannot_be_changed(machine: Machine) -> None:
@@ -195,7 +193,7 @@ def test_the_state_directory_is_absolute_or_beside_the_file(
     settings = load(machine, f'state_dir = "{written}"')
     place = Path(expected.format(home=machine.home))
     assert settings.sandbox.state_directory == place
-    assert place in settings.sandbox.private_directories
+    assert Path(os.path.realpath(place)) in find_private_places(machine, settings.sandbox).directories
     assert settings.origins["state_dir"] == str(settings.file)
 
 
@@ -206,41 +204,28 @@ def test_a_moved_directory_is_the_origin_of_the_state_directory(machine: Machine
     assert settings.origins["state_dir"] == "environment LATCH_DIRECTORY"
 
 
-def test_t11_the_targets_of_linked_secrets_are_private(machine: Machine, tmp_path: Path) -> None:
-    machine.latchkey_directory.mkdir()
-    for number, link in enumerate(
-        [
-            machine.latch_directory / "config.toml",
-            machine.latch_directory / "secrets.toml",
-            machine.latch_directory / "credentials.json",
-            machine.latchkey_directory / "credentials.json",
-            machine.latchkey_directory / "credentials.json.enc",
-        ]
-    ):
-        (tmp_path / f"vault{number}").mkdir()
-        target = tmp_path / f"vault{number}" / "file"
-        target.touch(mode=0o600)
-        link.symlink_to(target)
-    sandbox = Settings.load(machine=machine).sandbox
-    for places in (sandbox.private_directories, sandbox.credential_directories):
-        vaults = [place.name for place in places if "vault" in place.name]
-        assert vaults == [f"vault{number}" for number in range(5)]
-
-
-def test_t11_directories_are_private_by_both_their_names(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    for name in ("latch", "latchkey", "conf", "state"):
-        (tmp_path / name).mkdir(mode=0o700)
-        (tmp_path / f"link-{name}").symlink_to(name)
-    home.mkdir()
-    moved = {f"{name.upper()}_DIRECTORY": f"{tmp_path}/link-{name}" for name in ("latch", "latchkey")}
-    machine = Machine.read({"HOME": str(home), **moved})
-    (tmp_path / "conf" / "my.toml").write_text(f'state_dir = "{tmp_path}/link-state"')
-    (tmp_path / "conf" / "my.toml").chmod(0o600)
-    private = Settings.load(tmp_path / "link-conf" / "my.toml", machine=machine).sandbox.private_directories
-    assert {place.name for place in private} == {
-        f"{prefix}{name}" for prefix in ("", "link-") for name in ("latch", "latchkey", "conf", "state")
-    }
+def test_t11_a_path_among_what_is_private_is_a_fault_of_its_key(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "vault").mkdir()
+    (tmp_path / "vault" / "file").touch()
+    (machine.latch_directory / "secrets.toml").symlink_to(tmp_path / "vault" / "file")
+    (tmp_path / "vault" / "file").chmod(0o600)
+    (tmp_path / "conf").mkdir()
+    named = tmp_path / "conf" / "my.toml"
+    shown = [tmp_path / "vault", tmp_path / "conf", machine.latch_directory, machine.latchkey_directory]
+    named.write_text(
+        f'[[extensions]]\nname = "a"\ncommand = "a"\nro_paths = {[str(path) for path in shown[:1]]}\n'
+        f"rw_paths = {[str(path) for path in shown[1:2]]}\n"
+        f'[[extensions]]\nname = "b"\ncommand = "a"\nro_paths = ["{shown[2]}"]\nrw_paths = ["{shown[3]}"]\n'
+    )
+    named.chmod(0o600)
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(named, machine=machine)
+    assert [(one.key, f'"{path}"' in one.reason) for one, path in zip(caught.value.problems, shown)] == [
+        ("ro_paths[0]", True),
+        ("rw_paths[0]", True),
+        ("ro_paths[0]", True),
+        ("rw_paths[0]", True),
+    ]
 
 
 def test_a_file_in_the_home_itself_does_not_make_the_home_private(machine: Machine) -> None:
@@ -248,13 +233,24 @@ def test_a_file_in_the_home_itself_does_not_make_the_home_private(machine: Machi
     named.write_text('[[extensions]]\nname = "a"\ncommand = "a"\nro_paths = ["~/rules"]\n')
     named.chmod(0o600)
     settings = Settings.load(named, machine=machine)
-    assert machine.home not in settings.sandbox.private_directories
     assert settings.extensions[0].ro_paths == (machine.home / "rules",)
 
 
-def test_a_place_that_the_sandbox_replaces_is_not_private(machine: Machine) -> None:
-    private = load(machine, 'state_dir = "/dev/shm"').sandbox.private_directories
-    assert Path("/dev/shm") not in private
+def test_the_limits_handed_in_hold_where_the_file_is_silent(machine: Machine) -> None:
+    write(machine, "[sandbox]\ntmp_bytes = 5\n[extension_lifecycle]\nexit_seconds = 2\n")
+    limits = Limits(
+        resource=ResourceLimits(max_processes=7, tmp_bytes=9),
+        lifecycle=LifecycleLimits(spawn_seconds=1, exit_seconds=9),
+        extension=ExtensionLimits(max_lifecycle_seconds=2),
+    )
+    settings = Settings.load(machine=machine, limits=limits)
+    assert settings.sandbox.resources == ResourceLimits(max_processes=7, tmp_bytes=5)
+    assert settings.lifecycle == LifecycleLimits(spawn_seconds=1, exit_seconds=2)
+    write(machine, "[extension_lifecycle]\nexit_seconds = 3\n")
+    with pytest.raises(ConfigError, match="at most 2, found 3"):
+        Settings.load(machine=machine, limits=limits)
+    with pytest.raises(ConfigError, match="is larger than 8 bytes"):
+        Settings.load(machine=machine, limits=Limits(file=FileLimits(max_config_bytes=8)))
 
 
 # -- what is wrong
