@@ -569,6 +569,57 @@ def test_a_death_that_could_not_be_proven_is_not_claimed() -> None:
     child._process.wait(20)
 
 
+def test_a_death_is_not_claimed_while_process_one_may_yet_be_named() -> None:
+    with plain_child("exec sleep 60") as child:
+        open_end, writer = os.pipe()
+        os.dup2(open_end, child._pipes.info)
+        os.close(open_end)
+        child.end(patient(0.2))
+        os.close(writer)
+        assert not child.is_proven_dead
+
+
+def test_a_process_one_that_could_not_be_adopted_is_waited_for() -> None:
+    """It can no longer be read, as one that is dying: its number alone must vanish."""
+    with subprocess.Popen(["sleep", "60"], env={}) as dying:
+        assert eventually(lambda: b"sleep" in Path(f"/proc/{dying.pid}/cmdline").read_bytes())
+        told = json.dumps({"child-pid": dying.pid}).encode()
+        with plain_child("exec sleep 60", told=told) as child:
+            child.end(patient(0.2))
+            assert not child.is_proven_dead
+        with plain_child("exec sleep 60", told=told) as child:
+            threading.Timer(0.1, dying.kill).start()
+            child.end(patient())
+            assert child.is_proven_dead
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("kill -9 $$", ChildExit(137, executed=True, killed=False)),
+        ("kill -15 $$", ChildExit(143, executed=True, killed=False)),
+        ("exit 1", ChildExit(1, executed=False, killed=False)),
+    ],
+)
+def test_only_a_monitor_that_gave_up_by_itself_never_ran_its_program(
+    script: str, expected: ChildExit
+) -> None:
+    with plain_child(script) as child:
+        with child.driving():
+            child.wait_exit(patient())
+        assert child.end(patient()) == expected
+
+
+def test_a_reader_of_stderr_that_raises_does_not_keep_the_child_from_its_end() -> None:
+    def fail(_: bytes) -> None:
+        raise Cancelled("enough")
+
+    with plain_child("echo oops >&2; exec sleep 60") as child:
+        child.on_stderr = fail
+        assert child.end(patient()).killed
+        assert child.is_proven_dead
+
+
 def test_an_unrelated_process_named_on_the_information_pipe_is_not_touched() -> None:
     with subprocess.Popen(["sleep", "60"]) as bystander:
         try:

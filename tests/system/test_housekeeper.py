@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from latch.errors import DeadlineMissed, WireError
+from latch.errors import DeadlineMissed, PeerGone, WireError
 from latch.limits import DEFAULT
 from latch.system import housekeeper
 from latch.system.child import Child
@@ -57,9 +57,12 @@ def test_the_end_of_an_idle_child_is_noticed() -> None:
         assert child.exit is None
 
 
-def test_a_fault_met_while_idle_is_raised_by_the_next_exchange_and_ends_no_thread() -> None:
+@pytest.mark.parametrize(
+    "fault", [WireError("bad frame"), KeyError("bad frame"), AssertionError("bad frame")]
+)
+def test_a_fault_met_while_idle_is_raised_by_the_next_exchange_and_ends_no_thread(fault: Exception) -> None:
     def fail(_: bytes) -> None:
-        raise WireError("bad frame")
+        raise fault
 
     heard = bytearray()
     with (
@@ -69,7 +72,7 @@ def test_a_fault_met_while_idle_is_raised_by_the_next_exchange_and_ends_no_threa
         bad.on_idle, good.on_idle = fail, heard.extend
         housekeeper.tend(bad, EVERY_SECONDS)
         assert eventually(lambda: bad.fault is not None)
-        with pytest.raises(WireError, match="bad frame"), bad.driving():
+        with pytest.raises(type(fault), match="bad frame"), bad.driving():
             raise AssertionError("held in spite of the fault")
         housekeeper.tend(good, EVERY_SECONDS)
         good.queue(b"\n")
@@ -172,3 +175,12 @@ def test_a_sandboxed_child_is_looked_after(sandbox: Path, workspace: Path) -> No
         assert eventually(lambda: bytes(heard) == b"done\n")
         child.queue(b"pong\n")
         assert eventually(lambda: bytes(heard) == b"done\npong\n")
+
+
+def test_a_child_seen_to_end_is_not_looked_after_any_longer() -> None:
+    with plain_child(TELL_STATUS + "tell 3") as child:
+        housekeeper.tend(child, EVERY_SECONDS)
+        assert eventually(lambda: child not in housekeeper._ONLY["housekeeper"]._children)
+        with pytest.raises(PeerGone) as caught, child.driving():
+            child.pump(lambda chunk: True, patient())
+    assert caught.value.status == 3

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Iterator
 
@@ -21,7 +22,17 @@ import pytest
 
 from latch.errors import Cancelled, DeadlineMissed, StoreError
 from latch.limits import ProcessLimits
-from latch.system.ledger import TOKEN_VARIABLE, Entry, Ledger, Swept, group_name, read_entries, sweep
+from latch.system.ledger import (
+    TOKEN_VARIABLE,
+    Entry,
+    Ledger,
+    Swept,
+    bearers,
+    group_name,
+    has_dead_host,
+    read_entries,
+    sweep,
+)
 from latch.system.processes import ProcessId, here, identify
 from latch.system.scope import Scope
 from tests.support.census import carriers, eventually, is_dead
@@ -510,6 +521,44 @@ def test_waiting_for_another_sweep_is_bounded_by_the_scope(state: Path, ms: floa
     finally:
         os.close(descriptor)
     assert sweep_now(state).kept == 1
+
+
+def test_a_stopped_process_that_holds_the_turn_keeps_no_other_from_sweeping(state: Path, ms: float) -> None:
+    leave(state, begin("t1"))
+    hold = (
+        "import fcntl, os, signal, sys; d = os.open(sys.argv[1], os.O_RDONLY); fcntl.flock(d, fcntl.LOCK_EX)"
+    )
+    script = f"{hold}; print('held', flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
+    stopped = subprocess.Popen([sys.executable, "-c", script, str(state / "ledger")], stdout=subprocess.PIPE)
+    try:
+        assert stopped.stdout.readline() == b"held\n"
+        with process("t1") as left:
+            began = time.monotonic()
+            assert sweep_now(state, replace(QUICK, sweep_wait_seconds=100 * ms)).ended == (left.pid,)
+            assert 100 * ms <= time.monotonic() - began < 2000 * ms
+    finally:
+        stopped.kill()
+        stopped.communicate()
+
+
+def test_the_file_of_a_dead_host_is_noticed_and_a_live_ones_is_not(state: Path) -> None:
+    assert not has_dead_host(state)
+    with process() as other:
+        live = identify(other.pid)
+        path = leave(state, begin("t1"), host=live)
+        assert not has_dead_host(state)
+    assert has_dead_host(state)
+    path.unlink()
+    (state / "ledger" / "nonsense.jsonl").write_text("")
+    assert not has_dead_host(state)
+
+
+def test_the_bearers_of_a_token_are_found_and_no_others() -> None:
+    with process("t1") as one, process("t2") as two, process():
+        assert bearers(["t1"], os.getuid()) == [one.pid]
+        assert sorted(bearers(["t1", "t2", "t3"], os.getuid())) == sorted([one.pid, two.pid])
+        assert bearers([], os.getuid()) == []
+        assert bearers(["t1"], os.getuid() + 1) == []
 
 
 # -- real hosts -------------------------------------------------------------------------------------

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from latch.errors import SandboxUnavailable
+from latch.errors import Cancelled, SandboxUnavailable
+from latch.system.ledger import TOKEN_VARIABLE
 from latch.system.scope import Scope
+from latch.system.throwaway import state_in, throw_away_place
+from tests.support.census import carriers, eventually
 from tests.support.fake_bwrap import RAN, altered_bwrap, failing_bwrap, old_bwrap, program
-from tests.support.sandboxes import Place, fails, place_in
+from tests.support.sandboxes import ROOT, Place, fails, place_in
 
 
 @pytest.fixture
@@ -170,3 +178,113 @@ def test_a_replaced_bubblewrap_is_probed_again(place: Place, sandbox: Path, tmp_
 def test_a_failure_is_not_remembered(place: Place, tmp_path: Path) -> None:
     fake = failing_bwrap(tmp_path / "bwrap", WORDS["limit"])
     assert [fails(place.with_settings(bwrap=fake)).cause for _ in range(2)] == ["limit", "limit"]
+
+
+def test_threads_that_start_at_once_share_one_probe(place: Place, sandbox: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    counting = program(
+        tmp_path / "bwrap", f'#!/bin/sh\n[ "$1" = --args ] && echo >> "{log}"\nexec {sandbox} "$@"\n'
+    )
+    counted = place.with_settings(bwrap=counting)
+    with ThreadPoolExecutor(6) as pool:
+        found = [
+            pool.submit(lambda: counted.sandbox.ready(Scope.root(20), wanted="a tool")) for _ in range(6)
+        ]
+        assert len({one.result().path for one in found}) == 1
+    assert log.read_text() == "\n"
+
+
+def test_threads_that_wait_for_a_failing_probe_share_its_cause_and_name_their_own(
+    place: Place, tmp_path: Path, ms: float
+) -> None:
+    fake = program(tmp_path / "bwrap", "#!/bin/sh\nexec sleep 1000\n")
+    limits = replace(place.limits, process=replace(place.limits.process, probe_seconds=500 * ms))
+    hanging = replace(place, limits=limits).with_settings(bwrap=fake)
+
+    def ask(number: int) -> SandboxUnavailable:
+        with pytest.raises(SandboxUnavailable) as caught:
+            hanging.sandbox.ready(Scope.root(20), wanted=f"tool {number}")
+        return caught.value
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        errors = list(pool.map(ask, range(4)))
+    assert time.monotonic() - began < 1500 * ms
+    assert [error.cause for error in errors] == ["hang"] * 4
+    assert [error.reason.startswith(f"cannot start tool {n}: ") for n, error in enumerate(errors)] == [
+        True
+    ] * 4
+
+
+def test_a_thread_whose_probe_was_cancelled_spoils_it_for_no_other(
+    place: Place, sandbox: Path, tmp_path: Path, ms: float
+) -> None:
+    slow = program(tmp_path / "bwrap", f'#!/bin/sh\n[ "$1" = --help ] && sleep 0.3\nexec {sandbox} "$@"\n')
+    slowed = place.with_settings(bwrap=slow)
+    scope = Scope.root(20)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: slowed.sandbox.ready(scope, wanted="first"))
+        time.sleep(100 * ms)
+        second = pool.submit(lambda: slowed.sandbox.ready(Scope.root(20), wanted="second"))
+        scope.cancel("enough")
+        assert isinstance(first.exception(), Cancelled)
+        assert second.result().path == slow
+
+
+# -- what dead hosts left
+
+HOST = """
+import os, sys
+from pathlib import Path
+from latch.system.ledger import Ledger, TOKEN_VARIABLE
+token = Ledger(Path(sys.argv[1])).begin("test")
+os.spawnvpe(os.P_NOWAIT, "sleep", ["sleep", "60"], {"PATH": os.environ["PATH"], TOKEN_VARIABLE: token})
+print(token, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def left_behind(state: Path) -> str:
+    """Let a host start a process that it records in *state*, and be killed; return the token."""
+    with subprocess.Popen([sys.executable, "-c", HOST, state], cwd=ROOT, stdout=subprocess.PIPE) as host:
+        token = host.stdout.readline().decode().strip()
+    assert eventually(lambda: carriers(f"{TOKEN_VARIABLE}={token}"))
+    return token
+
+
+def test_every_start_sweeps_what_was_left_since_the_last(place: Place, sandbox: Path) -> None:
+    holder = place.sandbox
+    for _ in range(2):
+        token = left_behind(holder.state_directory)
+        holder.ready(Scope.root(20), wanted="a tool")
+        assert carriers(f"{TOKEN_VARIABLE}={token}") == []
+
+
+def test_a_cancelled_sweep_is_made_again_by_the_next_start(place: Place, sandbox: Path) -> None:
+    holder = place.sandbox
+    token = left_behind(holder.state_directory)
+    scope = Scope.root(20)
+    scope.cancel("enough")
+    with pytest.raises(Cancelled):
+        holder.ready(scope, wanted="a tool")
+    holder.ready(Scope.root(20), wanted="a tool")
+    assert carriers(f"{TOKEN_VARIABLE}={token}") == []
+
+
+def test_a_sweep_ends_what_a_throw_away_run_left_and_removes_its_place(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(place.home.parent))
+    holder = place.sandbox
+    with throw_away_place(uid=os.getuid()) as mine:
+        left = mine.parent / "left"
+        token = left_behind(state_in(left))
+        assert [entry.token for entry in holder.entries() if entry.token == token] == [token]
+        swept = holder.sweep(Scope.root(20))
+        assert len(swept.ended) >= 1
+        assert carriers(f"{TOKEN_VARIABLE}={token}") == []
+        assert mine.is_dir()
+        for file in (state_in(left) / "ledger").iterdir():
+            file.unlink()
+        holder.sweep(Scope.root(20))
+        assert not left.exists() and mine.is_dir()

@@ -289,8 +289,19 @@ def test_more_words_than_the_system_takes_are_an_error_of_the_system() -> None:
         (("echo", "lone \ud800"), {}),
         (("echo",), {"A": "a\0b"}),
         (("echo",), {"A=B": "c"}),
+        (("echo", 7), {}),
+        ((None,), {}),
+        (("echo",), {"A": 7}),
     ],
-    ids=["NUL", "surrogate", "NUL in a variable", "equals sign in a name"],
+    ids=[
+        "NUL",
+        "surrogate",
+        "NUL in a variable",
+        "equals sign in a name",
+        "number",
+        "nothing",
+        "number in a variable",
+    ],
 )
 def test_words_that_no_program_can_get_are_refused_and_the_thread_lives_on(
     argv: tuple[str, ...], environment: dict[str, str]
@@ -389,3 +400,20 @@ def test_a_caller_cancelled_at_any_moment_of_a_start_leaves_nothing(marker: str)
     assert "cancelled" in outcomes
     assert eventually(lambda: carriers(marker) == [] and opened_since(before) == [])
     assert run("echo", "fine") == (0, "fine\n")
+
+
+def test_what_is_killed_with_its_group_is_seen_to_end() -> None:
+    made, output = request(("/bin/sh", "-c", "sleep 60 & echo up; wait"))
+    process = spawner.spawn(made, patient())
+    assert os.read(output, 100) == b"up\n"
+    assert spawner.end_group(process, seconds=PATIENCE_SECONDS)
+    assert process.returncode == -signal.SIGKILL
+    assert read_all(output) == ""
+
+
+def test_an_end_that_is_not_seen_in_time_is_not_claimed() -> None:
+    made, output = request(("sleep", "60"))
+    process = spawner.spawn(made, patient())
+    assert not spawner.end_group(process, seconds=0)
+    assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    assert read_all(output) == ""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from latch.errors import SandboxUnavailable, StoreError
+from latch.errors import PeerGone, SandboxUnavailable, StoreError
 from latch.limits import ResourceLimits
 from latch.settings import SandboxSettings
 from latch.system import cgroup
 from latch.system.scope import CancelToken, Scope
+from tests.support.census import descriptors, eventually, opened_since
 from tests.support.fake_bwrap import program
 from tests.support.sandboxes import Place, fails, place_in
 
@@ -122,3 +125,51 @@ def test_a_cancelled_start_starts_nothing(place: Place, sandbox: Path) -> None:
     with pytest.raises(BaseException, match="enough"):
         holder.start(prepared, scope)
     assert not (place.workspace / "ran").exists()
+
+
+def test_a_bubblewrap_killed_before_the_sandbox_was_set_up_is_a_peer_that_is_gone(
+    place: Place, sandbox: Path, tmp_path: Path
+) -> None:
+    switch = tmp_path / "switch"
+    dying = f'#!/bin/sh\n[ -e "{switch}" ] && [ "$1" = --args ] && kill -9 $$\nexec {sandbox} "$@"\n'
+    place = place.with_settings(bwrap=program(tmp_path / "bwrap", dying))
+    place.sandbox.ready(Scope.root(20), wanted="a tool", network=False)
+    switch.touch()
+    error = fails(place)
+    assert isinstance(error, PeerGone)
+    assert error.status == 137
+    assert str(error) == 'command "touch": bubblewrap died of signal 9 before the sandbox was set up'
+
+
+def test_t16_a_limit_that_was_promised_and_cannot_be_set_refuses_the_start(
+    place: Place, sandbox: Path
+) -> None:
+    if os.getuid() != 0 or not _has_pids_group():
+        pytest.skip("only root is bound by a control group")
+    before = set(cgroup.pids_groups().iterdir())
+    # More than the kernel takes as pids.max.
+    resources = replace(place.settings.resources, max_processes=1 << 40)
+    error = fails(place.with_settings(resources=resources))
+    assert isinstance(error, SandboxUnavailable)
+    assert "the limit on its number of processes could not be set" in str(error)
+    assert set(cgroup.pids_groups().iterdir()) <= before
+
+
+def test_an_interrupt_during_a_start_leaks_no_descriptor(place: Place, sandbox: Path) -> None:
+    holder = place.sandbox
+    prepared = place.prepare("true")
+    bubblewrap = holder.ready(Scope.root(20), wanted="a tool", network=False)
+
+    class Interrupted(Scope):
+        def wait(self, *_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt
+
+    names = ("deadline", "seconds", "tokens", "peer", "stage")
+    known = {name: getattr(Scope.root(20), name) for name in names}
+    scope = Interrupted(**known, own=True, missing=None, clock=time.monotonic)
+    before = descriptors()
+    with pytest.raises(KeyboardInterrupt):
+        holder._start(bubblewrap, prepared, scope, stdin=None)
+    assert eventually(
+        lambda: opened_since(before) == [] or all("ledger" in text for text in opened_since(before))
+    )
