@@ -24,7 +24,7 @@ from latch.settings import ExtensionSettings, SandboxSettings, Settings
         ("cwd", "private"),
         ("trusted_tools", False),
         ("allow", ()),
-        ("lifecycle", DEFAULT.lifecycle),
+        ("lifecycle", None),
         ("sandbox", SandboxSettings()),
     ],
 )
@@ -84,4 +84,4 @@ def test_one_entry_is_changed_by_replacing_it() -> None:
     lint = ExtensionSettings(name="lint", command="/bin/true")
     slow = dataclasses.replace(lint, lifecycle=LifecycleLimits(ready_seconds=60), ro_paths=(Path("/opt"),))
     assert (slow.lifecycle.ready_seconds, slow.ro_paths) == (60, (Path("/opt"),))
-    assert lint.lifecycle.ready_seconds == DEFAULT.lifecycle.ready_seconds
+    assert lint.lifecycle is None

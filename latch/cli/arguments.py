@@ -69,7 +69,10 @@ def _add_global_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--json", action="store_true", help="print one JSON document")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no notes")
     group.add_argument(
-        "-v", "--verbose", action="store_true", help="a traceback when Latch itself is at fault"
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="debug messages, and a traceback when Latch itself is at fault",
     )
     group.add_argument("--no-color", action="store_true", help="no colour")
     group.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="give up after SECONDS in all")

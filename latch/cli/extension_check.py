@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import threading
+from typing import Mapping
 
 from ..errors import LatchError
 from ..extensions.host import ExtensionHost
-from ..extensions.registrations import catalogue_name
 from ..settings import ExtensionSettings, Settings
 from ..tools.assembly import check_extensions, close_extensions, sandbox_for
+from ..tools.names import catalogue_names
 from .failures import exit_status
 from .terminal import Terminal
 
@@ -49,10 +50,11 @@ class ExtensionCheck:
             ),
         )
         hosts = [outcome for outcome in outcomes if isinstance(outcome, ExtensionHost)]
+        names = catalogue_names(hosts)
         unruly = dict(close_extensions(hosts, self._options.scope))
         failures = [unruly.get(one) if isinstance(one, ExtensionHost) else one for one in outcomes]
         reports = [
-            _report(entry, outcome)
+            _report(entry, outcome, names)
             for entry, outcome, failure in zip(self._entries, outcomes, failures)
             if failure is None and isinstance(outcome, ExtensionHost)
         ]
@@ -92,7 +94,9 @@ class ExtensionCheck:
         return status
 
 
-def _report(entry: ExtensionSettings, host: ExtensionHost) -> dict[str, object]:
+def _report(
+    entry: ExtensionSettings, host: ExtensionHost, names: Mapping[tuple[str, str], str]
+) -> dict[str, object]:
     known = host.registrations
     return {
         "name": entry.name,
@@ -103,7 +107,7 @@ def _report(entry: ExtensionSettings, host: ExtensionHost) -> dict[str, object]:
         "tools": [
             {
                 "name": tool.name,
-                "catalogue_name": catalogue_name(entry.name, tool.name),
+                "catalogue_name": names[entry.name, tool.name],
                 "description": tool.description,
                 "input_schema": dict(tool.input_schema),
             }

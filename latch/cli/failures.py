@@ -27,7 +27,8 @@ EXITS = {
     "unsafe_modes": 8,
     "sandbox_unavailable": 8,
 }
-SIGNAL_EXITS = {"SIGINT": 130, "SIGTERM": 143}
+# SIGPIPE is the end of whoever read our output; the interpreter ignores the signal itself
+SIGNAL_EXITS = {"SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 
 
 def exit_status(error: BaseException) -> int:

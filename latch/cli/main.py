@@ -40,7 +40,8 @@ Global options, before or after the command; -- ends them:
   --config FILE      configuration file instead of the default one
   -C, --cwd DIR      work in DIR
   --json             print one JSON document
-  -q, -v             no progress and no notes; a traceback when Latch is at fault
+  -q                 no progress and no notes
+  -v                 debug messages, and a traceback when Latch is at fault
   --no-color         no colour
   --timeout SECONDS  give up after SECONDS in all
   --non-interactive  ask nobody anything
@@ -142,11 +143,12 @@ def _show(text: str) -> int:
     try:
         print(text, end="", flush=True)
     except OSError as error:
+        from .failures import SIGNAL_EXITS
         from .terminal import discard
 
         discard(sys.stdout)
         if isinstance(error, BrokenPipeError):
-            return 141
+            return SIGNAL_EXITS["SIGPIPE"]
         print(f"latch: standard output: {error.strerror}", file=sys.stderr)
         return 1
     return 0
@@ -155,7 +157,7 @@ def _show(text: str) -> int:
 def _run(flags: list[str], rest: list[str], *, given: set[str], load: Callable[[str], Any]) -> int:
     from ..errors import Cancelled, LatchError
     from ..system.machine import Machine
-    from .failures import tell
+    from .failures import SIGNAL_EXITS, tell
     from .terminal import OutputClosed, Terminal
 
     _fill_standard_descriptors()
@@ -167,9 +169,14 @@ def _run(flags: list[str], rest: list[str], *, given: set[str], load: Callable[[
         color="--no-color" not in given,
     )
     try:
-        return _command(flags, rest, load=load, io=io, machine=machine)
+        if "--verbose" not in given:
+            return _command(flags, rest, load=load, io=io, machine=machine)
+        from .debuglog import debug_messages
+
+        with debug_messages(io):
+            return _command(flags, rest, load=load, io=io, machine=machine)
     except OutputClosed:
-        return 141
+        return SIGNAL_EXITS["SIGPIPE"]
     except (LatchError, Cancelled) as error:
         return tell(io, error)
     except Exception as error:

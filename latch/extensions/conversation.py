@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Callable, Union
+from typing import Callable, Iterable, Union
 
 from ..errors import WireError
 from ..limits import Limits
@@ -42,7 +42,7 @@ from ..wire import jsonrpc
 from ..wire.framing import FrameReader, encode_frame
 from ..wire.jsonrpc import Failure, Message, Notification, Request, Response
 from ..wire.jsontext import Json
-from .registrations import METHODS, Registrations, RegistrationsBuilder
+from .registrations import METHODS, Registrations, RegistrationsBuilder, quote
 
 __all__ = [
     "MOVES",
@@ -172,13 +172,16 @@ class ExtensionConversation:
         limits: Limits,
         *,
         allow: tuple[str, ...] = (),
+        reserved: Iterable[str] = (),
         trace: Callable[[str, bytes], None] | None = None,
     ) -> None:
-        """*trace* is called with ``"->"`` or ``"<-"`` and each frame's body, for a person to read."""
+        """*reserved* are names of commands that it may not register. *trace* is called with ``"->"`` or
+        ``"<-"`` and each frame's body, for a person to read; what it raises comes out, and the
+        conversation is over."""
         self._limits = limits
         self._trace = trace
         self._reader = FrameReader(limits.frame)
-        self._builder = RegistrationsBuilder(limits.extension, allow)
+        self._builder = RegistrationsBuilder(limits.extension, allow, reserved=reserved)
         self._registrations: Registrations | None = None
         self._output: list[bytes] = []
         self._state = State.SPAWNED
@@ -190,11 +193,6 @@ class ExtensionConversation:
     def state(self) -> State:
         """Where the conversation is."""
         return self._state
-
-    @property
-    def awaited(self) -> int | None:
-        """The id of the outstanding request, or None."""
-        return self._awaited
 
     @property
     def registrations(self) -> Registrations:
@@ -271,7 +269,7 @@ class ExtensionConversation:
         kind = self._judge(message)
         move = MOVES.get((self._state, kind))
         if move is None:
-            raise WireError(_breach(kind, message))
+            raise WireError(_breach(kind, message, self._limits.extension.max_quoted_chars))
         before, (self._state, act) = self._state, move
         return _ACTS[act](self, message, before)
 
@@ -291,7 +289,7 @@ class ExtensionConversation:
             return [Refused(message.raw)]
         assert isinstance(message, Response)
         if before is State.INITIALIZING:
-            _check_version(message.result)
+            _check_version(message.result, self._limits.extension.max_quoted_chars)
             self.notify("initialized", {})
             return [Became(State.REGISTERING)]
         return [Answered(message.result)]
@@ -344,16 +342,16 @@ _ACTS: MappingProxyType[Act, Callable[[ExtensionConversation, Message, State], l
 )
 
 
-def _check_version(result: Json) -> None:
+def _check_version(result: Json, quoted: int) -> None:
     version = result.get("protocolVersion") if isinstance(result, dict) else None
     if version is None:
         raise WireError(f'the answer has no protocolVersion; it must be "{PROTOCOL_VERSION}"')
     if version != PROTOCOL_VERSION:
-        shown = f'"{version}"' if isinstance(version, str) and len(version) <= 32 else "something else"
+        shown = quote(version, quoted) if isinstance(version, str) else "something else"
         raise WireError(f'protocolVersion is {shown}; it must be "{PROTOCOL_VERSION}"')
 
 
-def _breach(kind: Kind, message: Message) -> str:
+def _breach(kind: Kind, message: Message, quoted: int) -> str:
     if isinstance(message, (Request, Notification)):
-        return f'"{message.method}" came before the handshake was complete'
+        return f"{quote(message.method, quoted)} came before the handshake was complete"
     return f"{kind.value} came"

@@ -7,7 +7,8 @@ never used again.
 
 An extension that answers with an error stays usable. One that misses a deadline, breaks the protocol
 or ends is over for good: later calls raise the error that ended it, and its guards keep answering
-deny. Nothing an extension says grants permission.
+deny. An end that could not be proven is an error that names the process, whoever asked for the end.
+Nothing an extension says grants permission.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Callable, Iterator, Mapping, TypeVar
+from typing import Callable, Iterable, Iterator, Mapping, TypeVar
 
 from .. import __version__
 from ..errors import (
@@ -35,21 +36,37 @@ from ..errors import (
     UsageError,
     WireError,
 )
-from ..limits import DEFAULT, Limits
+from ..limits import LifecycleLimits, Limits
 from ..settings import ExtensionSettings
 from ..system import housekeeper
-from ..system.child import Child
+from ..system.child import Child, ChildExit
 from ..system.planning import Prepared
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope
 from ..wire.jsontext import Json, encode_json
 from .conversation import Answered, Became, Event, ExtensionConversation, Ignored, Refused, State
 from .hooks import Decision, GuardAnswer, check_transformed, parse_guard_answer
-from .registrations import Registrations
+from .registrations import Registrations, quote, shorten
 
 __all__ = ["ExtensionHost"]
 
 _T = TypeVar("_T")
+
+
+class _Trace:
+    """Hands frames to somebody's trace and keeps what that raised, to be told from what a peer did."""
+
+    def __init__(self, trace: Callable[[str, bytes], None] | None) -> None:
+        self.fault: BaseException | None = None
+        self._trace = trace
+
+    def __call__(self, direction: str, body: bytes) -> None:
+        try:
+            if self._trace is not None:
+                self._trace(direction, body)
+        except BaseException as error:
+            self.fault = error
+            raise
 
 
 class ExtensionHost:
@@ -67,6 +84,7 @@ class ExtensionHost:
         child: Child,
         conversation: ExtensionConversation,
         limits: Limits,
+        trace: _Trace,
     ) -> None:
         """Use :meth:`open`."""
         self._settings = settings
@@ -75,11 +93,14 @@ class ExtensionHost:
         self._child = child
         self._conversation = conversation
         self._limits = limits
+        self._trace = trace
+        self._lifecycle = _lifecycle(settings, limits)
         self._peer = _peer(settings)
         self._events: list[Event] = []
         self._late: dict[str, None] = {}
         self._timings: dict[str, float] = {}
         self._ignored = 0
+        self._was_heard = False
         self._over: LatchError | None = None
         child.on_idle = self._hear
         housekeeper.tend(child, limits.process.housekeeping_seconds)
@@ -94,18 +115,24 @@ class ExtensionHost:
         workspace: Path | str,
         scope: Scope,
         sandbox: Sandbox | None = None,
-        limits: Limits = DEFAULT,
+        limits: Limits | None = None,
+        reserved_commands: Iterable[str] = (),
         trace: Callable[[str, bytes], None] | None = None,
     ) -> ExtensionHost:
         """Start the extension of *settings* in its sandbox and return it ready for calls.
 
         *sandbox* is shared by the peers of one configuration; None makes one from
-        ``settings.sandbox``. *trace* gets ``"->"`` or ``"<-"`` and the body of each frame. Raises
-        :class:`SandboxUnavailable`, :class:`CommandUnusable`, :class:`ConfigError`, a
-        :class:`PeerError` naming the stage, and what *scope* raises; then nothing is left running.
+        ``settings.sandbox``. *limits* None are those of *sandbox*. An extension that registers one of
+        *reserved_commands* breaks the protocol. *trace* gets ``"->"`` or ``"<-"`` and the body of each
+        frame; what it raises ends the extension and comes out of the call, or of the next one where
+        the frame came between calls. Raises :class:`SandboxUnavailable`, :class:`CommandUnusable`,
+        :class:`ConfigError`, a :class:`PeerError` naming the stage, and what *scope* raises; then
+        nothing is left running.
         """
-        sandbox = sandbox or Sandbox(settings.sandbox, limits=limits)
-        peer, lifecycle = _peer(settings), settings.lifecycle
+        if sandbox is None:
+            sandbox = Sandbox(settings.sandbox, **({} if limits is None else {"limits": limits}))
+        limits = limits or sandbox.limits
+        peer, lifecycle = _peer(settings), _lifecycle(settings, limits)
         environment = _environment(settings, sandbox.machine.environment)
         bubblewrap = sandbox.ready(
             scope.within(None, peer=peer, stage="spawn"),
@@ -130,15 +157,26 @@ class ExtensionHost:
             # NOTE: faults of this entry, found before anything runs that could be asked for its name.
             error.peer = error.peer or peer
             raise
-        conversation = ExtensionConversation(limits, allow=settings.allow, trace=trace)
+        kept = _Trace(trace)
+        conversation = ExtensionConversation(
+            limits,
+            allow=settings.allow,
+            reserved=reserved_commands,
+            trace=None if trace is None else kept,
+        )
         began = scope.now()
         within = scope.within(lifecycle.spawn_seconds, peer=peer, stage="spawn", missing="started process")
         child = sandbox.start(prepared, within)
-        host = cls(settings, sandbox, prepared, child, conversation, limits)
-        host._exchange(lambda: host._greet(within), within)
-        host._timings["spawn"] = scope.now() - began
-        host._reach(State.REGISTERING, scope, seconds=lifecycle.initialize_seconds, missing="answer")
-        host._reach(State.READY, scope, seconds=lifecycle.ready_seconds, missing="ready")
+        try:
+            host = cls(settings, sandbox, prepared, child, conversation, limits, kept)
+            host._exchange(lambda: host._greet(within), within)
+            host._timings["spawn"] = scope.now() - began
+            host._reach(State.REGISTERING, scope, seconds=lifecycle.initialize_seconds, missing="answer")
+            host._reach(State.READY, scope, seconds=lifecycle.ready_seconds, missing="ready")
+        except BaseException:
+            # NOTE: an exchange has ended it already; this is for what fails around them.
+            child.end(scope.shielded(limits.process.kill_seconds))
+            raise
         return host
 
     def close(self, scope: Scope | None = None) -> None:
@@ -149,7 +187,7 @@ class ExtensionHost:
         """
         if self._over is not None:
             return
-        outer, lifecycle = scope or Scope.root(), self._settings.lifecycle
+        outer, lifecycle = scope or Scope.root(), self._lifecycle
         within = outer.within(lifecycle.shutdown_seconds, peer=self._peer, stage="shutdown", missing="answer")
         with self._timed("shutdown", within):
             self._exchange(lambda: self._ask_shutdown(within), within)
@@ -159,9 +197,14 @@ class ExtensionHost:
         self._over = UsageError(f"{self._peer} was closed")
 
     def kill(self) -> None:
-        """End the whole tree at once, without a word to it. Idempotent; never raises for a dead peer."""
-        self._child.end(Scope.root(self._limits.process.kill_seconds))
+        """End the whole tree at once, without a word to it. Idempotent, and silent for a dead peer.
+
+        Raises a :class:`PeerError` that names the process when its end could not be proven.
+        """
+        self._child.end(Scope.root().shielded(self._limits.process.kill_seconds))
         self._over = self._over or UsageError(f"{self._peer} was closed")
+        if not self._child.is_proven_dead:
+            raise self._unproven("kill")
 
     def __enter__(self) -> ExtensionHost:
         return self
@@ -169,8 +212,13 @@ class ExtensionHost:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
-        else:
+            return
+        try:
             self.kill()
+        except PeerError as unproven:
+            if not isinstance(error, (LatchError, Cancelled)):
+                raise
+            error.after(str(unproven))
 
     # -- what is known ----------------------------------------------------------------------------
 
@@ -277,7 +325,7 @@ class ExtensionHost:
             return
         self._check_usable()
         within = scope.within(
-            self._settings.lifecycle.request_seconds, peer=self._peer, stage="hook.observe", missing="reader"
+            self._lifecycle.request_seconds, peer=self._peer, stage="hook.observe", missing="reader"
         )
         self._exchange(lambda: self._tell_event(event, payload, within), within)
 
@@ -330,13 +378,15 @@ class ExtensionHost:
                 peer=self._peer,
                 stage="exit",
             )
+        if not self._child.is_proven_dead:
+            raise self._unproven("exit")
 
     # -- the machinery ----------------------------------------------------------------------------
 
     def _request(self, method: str, params: Json, scope: Scope) -> Json:
         self._check_usable()
         within = scope.within(
-            self._settings.lifecycle.request_seconds, peer=self._peer, stage=method, missing="answer"
+            self._lifecycle.request_seconds, peer=self._peer, stage=method, missing="answer"
         )
         answer = self._exchange(lambda: self._ask(method, params, within), within)
         if isinstance(answer, Refused):
@@ -382,6 +432,7 @@ class ExtensionHost:
         return event
 
     def _hear(self, chunk: bytes) -> None:
+        self._was_heard = True
         try:
             events = self._conversation.receive(chunk)
         except WireError:
@@ -397,6 +448,7 @@ class ExtensionHost:
                 self._late[f'"{event.method}" came after ready and was not registered'] = None
             else:
                 self._ignored += 1
+                self._log_ignored(event.method)
         output = self._conversation.take_output()
         most = self._limits.extension.max_unread_answer_bytes
         if output and self._child.outbox_bytes > most:
@@ -405,6 +457,13 @@ class ExtensionHost:
             )
         self._child.queue(output)
 
+    def _log_ignored(self, method: str) -> None:
+        # NOTE: here, because few extensions chatter, and loading it would slow every start.
+        import logging
+
+        shown = quote(method, self._limits.extension.max_quoted_chars)
+        logging.getLogger(__name__).debug("%s: unknown notification %s ignored", self._peer, shown)
+
     def _exchange(self, work: Callable[[], _T], scope: Scope) -> _T:
         """Hold the child while *work* runs; whatever goes wrong, but for our caller's mistakes, ends it."""
         held = False
@@ -412,40 +471,67 @@ class ExtensionHost:
             self._child.hold()
             held = True
             return work()
-        except UsageError:
-            raise
-        except WireError as error:
-            raise self._end(_broken(error, scope), scope) from None
-        except LatchError as error:
-            raise self._end(error, scope) from error.__cause__
-        except OSError as error:
-            raise self._end(PeerGone(str(error), peer=scope.peer, stage=scope.stage), scope) from error
         except BaseException as error:
-            if self._over is None and self._conversation.state is not State.READY:
-                self._end(UsageError(f"{self._peer} was ended, because its use was cancelled"), scope)
+            self._settle(error, scope)
             raise error
         finally:
             # NOTE: only after its end, which must not wait for an idle pass over a flood.
             if held:
                 self._child.release()
 
+    def _settle(self, error: BaseException, scope: Scope) -> None:
+        """End the extension unless *error* leaves its stream known; raises what *error* means, if another."""
+        if error is self._trace.fault:
+            self._end(self._ended_by(f"its trace failed ({type(error).__name__})"), scope)
+        elif isinstance(error, UsageError):
+            pass
+        elif isinstance(error, WireError):
+            raise self._end(_broken(error, scope), scope) from None
+        elif isinstance(error, LatchError):
+            raise self._end(error, scope) from error.__cause__
+        elif isinstance(error, OSError):
+            raise self._end(PeerGone(str(error), peer=scope.peer, stage=scope.stage), scope) from error
+        elif not isinstance(error, Cancelled):
+            # NOTE: an interrupt may come between any two steps, so also inside a message.
+            self._end(self._ended_by(f"its use failed ({type(error).__name__})"), scope)
+        elif self._over is None and self._conversation.state is not State.READY:
+            self._end(self._ended_by("its use was cancelled"), scope)
+
+    def _ended_by(self, why: str) -> UsageError:
+        return UsageError(f"{self._peer} was ended, because {why}")
+
     def _end(self, error: LatchError, scope: Scope) -> LatchError:
         """End the child and return *error* with what was learnt; it is the answer to every later call."""
         ended = self._child.end(scope.shielded(self._limits.process.kill_seconds))
-        never_ran = self._sandbox.explain(self._child, self._prepared)
+        # NOTE: whoever said a byte did run, and what ended it is no missing sandbox.
+        never_ran = None if self._was_heard else self._sandbox.explain(self._child, self._prepared)
         if never_ran is not None and isinstance(error, PeerGone):
             never_ran.peer = None
             error = never_ran
         else:
-            if ended.killed:
-                error.after(str(ended))
-            tail = self._child.stderr_text().strip()
-            if tail:
-                error.after(f"its stderr ends: {_quoted(tail, self._limits.extension.max_quoted_chars)}")
+            self._add_end(error, ended)
         if not self._child.is_proven_dead:
-            error.after(f"process {self._child.init_pid} could not be proven dead; latch reap ends it")
+            unproven = self._unproven("kill")
+            error.after(unproven.reason)
+            error.hint = error.hint or unproven.hint
         self._over = error
         return error
+
+    def _add_end(self, error: LatchError, ended: ChildExit) -> None:
+        if ended.killed:
+            error.after(str(ended))
+        elif isinstance(error, PeerGone) and error.status is None and ended.status is not None:
+            error.status = ended.status
+            error.after(f"its sandbox {ended}")
+        tail = self._child.stderr_text().strip()
+        if tail:
+            error.after(f"its stderr ends: {_quoted(tail, self._limits.extension.max_quoted_chars)}")
+
+    def _unproven(self, stage: str) -> PeerError:
+        pid = self._child.init_pid or self._child.monitor_pid
+        return PeerError(
+            f"process {pid} could not be proven dead", hint="latch reap ends it", peer=self._peer, stage=stage
+        )
 
     def _check_usable(self) -> None:
         if self._over is not None:
@@ -463,7 +549,7 @@ class ExtensionHost:
 
     def _offer(self, kind: str) -> str:
         names = ", ".join(one.name for one in getattr(self.registrations, kind)) or "none"
-        return f"it has: {names}"
+        return f"it has: {shorten(names, self._limits.extension.max_quoted_chars)}"
 
     @contextmanager
     def _timed(self, stage: str, scope: Scope) -> Iterator[None]:
@@ -476,6 +562,10 @@ class ExtensionHost:
 
 def _peer(settings: ExtensionSettings) -> str:
     return f'extension "{settings.name}"'
+
+
+def _lifecycle(settings: ExtensionSettings, limits: Limits) -> LifecycleLimits:
+    return settings.lifecycle or limits.lifecycle
 
 
 def _environment(settings: ExtensionSettings, known: Mapping[str, str]) -> Mapping[str, str]:

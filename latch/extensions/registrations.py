@@ -1,9 +1,9 @@
 """What an extension may register, and what of it is honoured.
 
-Names are judged only where they meet a model: the catalogue name of a tool is its own name when that
-is safe and unique, else one made from a digest. Everything an extension declares is kept; what lies
-beyond the default needs its name in ``allow`` of the operator's entry, and is otherwise accepted,
-reported and never fires (security.md T12).
+Names of tools are judged only where they meet a model (``tools/names.py``); a command's may not be one
+of those that are reserved. Everything else an extension declares is kept; what lies beyond the default
+needs its name in ``allow`` of the operator's entry, and is otherwise accepted, reported and never fires
+(security.md T12).
 
 Events an observer may name::
 
@@ -16,8 +16,6 @@ guard may name: ``tool.execute``, ``model.request``, ``child.spawn``, ``session.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Iterable, Mapping
@@ -35,21 +33,27 @@ __all__ = [
     "Registrations",
     "RegistrationsBuilder",
     "ToolDeclaration",
-    "catalogue_name",
+    "fold_name",
+    "quote",
+    "shorten",
 ]
 
 EVENTS = frozenset(
-    "session_started user_message model_request model_response tool_requested tool_finished permission_decided "
-    "session_ended".split()
+    (
+        "session_started",
+        "user_message",
+        "model_request",
+        "model_response",
+        "tool_requested",
+        "tool_finished",
+        "permission_decided",
+        "session_ended",
+    )
 )
 STRUCTURES = frozenset(("model_request", "tool_arguments", "tool_result"))
 ACTIONS = frozenset(("tool.execute", "model.request", "child.spawn", "session.complete"))
 # security.md T12: what needs no entry in ``allow``
 _ALWAYS = {"observe": "user_message", "transform": "model_request", "guard": "tool.execute"}
-_SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
-# security.md T29: prefixes by which our own mapping is known
-_OUR_PREFIXES = ("mcp_", "ext_", "latch_")
-_DIGEST_CHARS = 24
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,15 @@ class Registrations:
 
 class RegistrationsBuilder:
     """Collects registrations until ``ready``. :meth:`add` raises :class:`WireError` naming method and
-    field for an invalid one."""
+    field for an invalid one. Commands named as one of *reserved*, ignoring case, ``-`` and ``_``, are
+    refused."""
 
-    def __init__(self, limits: ExtensionLimits, allow: Iterable[str] = ()) -> None:
+    def __init__(
+        self, limits: ExtensionLimits, allow: Iterable[str] = (), *, reserved: Iterable[str] = ()
+    ) -> None:
         self._limits = limits
         self._allow = tuple(allow)
+        self._reserved = frozenset(map(fold_name, reserved))
         self._tools: dict[str, ToolDeclaration] = {}
         self._commands: dict[str, CommandDeclaration] = {}
         self._contexts: dict[str, CommandDeclaration] = {}
@@ -136,7 +144,7 @@ class RegistrationsBuilder:
             text
             for kind, known in (("observe", EVENTS), ("transform", STRUCTURES), ("guard", ACTIONS))
             for name in hooks[kind]
-            for text in _never_fires(kind, name, known, self._allow)
+            for text in _never_fires(kind, name, known, self._allow, self._limits.max_quoted_chars)
         ]
         return Registrations(
             tools=tuple(self._tools.values()),
@@ -152,24 +160,28 @@ class RegistrationsBuilder:
     def _add_tool(self, method: str, params: dict[str, Json]) -> None:
         name = self._name(method, params)
         if name in self._tools:
-            raise WireError(f'{method}: name "{name}" is registered twice')
+            raise WireError(f"{method}: name {self._quoted(name)} is registered twice")
         schema = params.get("inputSchema", {"type": "object"})
         if not isinstance(schema, dict):
-            raise WireError(f'{method}: inputSchema of "{name}" is {_kind(schema)}, not an object')
+            raise WireError(
+                f"{method}: inputSchema of {self._quoted(name)} is {_kind(schema)}, not an object"
+            )
         if schema.get("type", "object") != "object":
-            raise WireError(f'{method}: inputSchema of "{name}" must have type "object"')
+            raise WireError(f'{method}: inputSchema of {self._quoted(name)} must have type "object"')
         self._tools[name] = ToolDeclaration(name, _description(method, params), MappingProxyType(schema))
 
     def _add_command(self, method: str, params: dict[str, Json]) -> None:
         name = self._name(method, params)
         if name in self._commands:
-            raise WireError(f'{method}: name "{name}" is registered twice')
+            raise WireError(f"{method}: name {self._quoted(name)} is registered twice")
+        if fold_name(name) in self._reserved:
+            raise WireError(f"{method}: name {self._quoted(name)} is that of a built-in command")
         self._commands[name] = CommandDeclaration(name, _description(method, params))
 
     def _add_context(self, method: str, params: dict[str, Json]) -> None:
         name = self._name(method, params)
         if name in self._contexts:
-            raise WireError(f'{method}: name "{name}" is registered twice')
+            raise WireError(f"{method}: name {self._quoted(name)} is registered twice")
         self._contexts[name] = CommandDeclaration(name, _description(method, params))
 
     def _add_observer(self, method: str, params: dict[str, Json]) -> None:
@@ -193,6 +205,9 @@ class RegistrationsBuilder:
             )
         return name
 
+    def _quoted(self, name: str) -> str:
+        return quote(name, self._limits.max_quoted_chars)
+
 
 METHODS = MappingProxyType(
     {
@@ -206,25 +221,20 @@ METHODS = MappingProxyType(
 )
 
 
-def catalogue_name(
-    extension: str, name: str, *, taken: Iterable[str] = (), built_in: Iterable[str] = ()
-) -> str:
-    """Return the name under which a model sees tool *name* of *extension*.
-
-    It is *name* itself when that is 1 to 64 of ``A-Za-z0-9_-``, not in *taken*, does not begin with a
-    prefix of ours and does not equal a *built_in* ignoring case, ``-`` and ``_``; else one made from a
-    digest, the same in every session.
-    """
-    plain = _fold(name)
-    reserved = name.lower().startswith(_OUR_PREFIXES) or plain in {_fold(other) for other in built_in}
-    if _SAFE_NAME.match(name) and not reserved and name not in set(taken):
-        return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
-    return f"ext_{extension}_{digest}"
-
-
-def _fold(name: str) -> str:
+def fold_name(name: str) -> str:
+    """Return *name* as it is compared with built-in ones: without case, ``-`` and ``_``."""
     return name.lower().replace("-", "").replace("_", "")
+
+
+def shorten(text: str, most: int) -> str:
+    """Return the first *most* characters of a peer's *text* as one line."""
+    line = " ".join(text[:most].splitlines())
+    return line if len(text) <= most else f"{line}..."
+
+
+def quote(text: str, most: int) -> str:
+    """Return the first *most* characters of a peer's *text* in quotes, as one line."""
+    return f'"{shorten(text, most)}"'
 
 
 def _fires(kind: str, name: str, registered: tuple[str, ...], allow: tuple[str, ...]) -> bool:
@@ -233,10 +243,13 @@ def _fires(kind: str, name: str, registered: tuple[str, ...], allow: tuple[str, 
     return name == _ALWAYS[kind] or f"{kind}:{name}" in allow or f"{kind}:*" in allow
 
 
-def _never_fires(kind: str, name: str, known: frozenset[str], allow: tuple[str, ...]) -> list[str]:
+def _never_fires(
+    kind: str, name: str, known: frozenset[str], allow: tuple[str, ...], quoted: int
+) -> list[str]:
     wanted = sorted(known) if name == "*" else [name]
     if name != "*" and name not in known:
-        return [f'{kind} "{name}" never fires: there is no such name; known are {", ".join(sorted(known))}']
+        names = ", ".join(sorted(known))
+        return [f"{kind} {quote(name, quoted)} never fires: there is no such name; known are {names}"]
     closed = [one for one in wanted if not _fires(kind, one, (name,) if name != "*" else ("*",), allow)]
     if not closed:
         return []

@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Callable, Iterator, Sequence
+from typing import Callable, Iterable, Iterator, Sequence
 
 from ..errors import Cancelled, LatchError
 from ..extensions.host import ExtensionHost
@@ -16,8 +16,9 @@ from ..settings import ExtensionSettings, Settings
 from ..system.machine import Machine
 from ..system.sandbox import Sandbox
 from ..system.scope import CancelToken, Scope
+from .names import BUILT_IN_COMMANDS
 
-__all__ = ["check_extensions", "close_extensions", "open_extensions", "sandbox_for"]
+__all__ = ["check_extensions", "close_extensions", "kill_extensions", "open_extensions", "sandbox_for"]
 
 
 def sandbox_for(settings: Settings, *, machine: Machine | None = None, limits: Limits = DEFAULT) -> Sandbox:
@@ -104,8 +105,8 @@ def close_extensions(
         try:
             host.close(within)
         except BaseException as error:  # it is raised again by the thread that asked for the end
-            host.kill()
             outcomes[host.name] = error
+            kill_extensions([host], error)
 
     _side_by_side([partial(close, host) for host in hosts], partial(stop.cancel, "the end was interrupted"))
     failures = [(host, outcomes[host.name]) for host in reversed(hosts) if host.name in outcomes]
@@ -113,6 +114,24 @@ def close_extensions(
         if not isinstance(failure, LatchError):
             raise failure
     return [(host, failure) for host, failure in failures if isinstance(failure, LatchError)]
+
+
+def kill_extensions(hosts: Iterable[ExtensionHost], failure: BaseException) -> None:
+    """End all of *hosts* at once, because of *failure*, and add to it what could not be ended.
+
+    Raises such an error only where *failure* is none of ours and cannot carry it; never before all were
+    ended.
+    """
+    unproven: list[LatchError] = []
+    for host in hosts:
+        try:
+            host.kill()
+        except LatchError as error:
+            unproven.append(error)
+    if unproven and not isinstance(failure, (LatchError, Cancelled)):
+        raise unproven[0] from failure
+    for error in unproven:
+        failure.after(str(error))
 
 
 class _Start:
@@ -144,7 +163,7 @@ class _Start:
                 workspace=self._workspace,
                 scope=self._scope,
                 sandbox=self._sandbox,
-                limits=self._sandbox.limits,
+                reserved_commands=BUILT_IN_COMMANDS,
                 trace=self._trace,
             )
         except BaseException as error:  # it is raised again by the thread that asked for the start
@@ -173,7 +192,9 @@ def _run_side_by_side(
                 faults.append(error)
                 stop.cancel("a start could not be reported")
 
-    _side_by_side([partial(work, start) for start in starts], partial(stop.cancel, "the start was interrupted"))
+    _side_by_side(
+        [partial(work, start) for start in starts], partial(stop.cancel, "the start was interrupted")
+    )
     if faults:
         raise faults[0]
     return order
@@ -225,10 +246,8 @@ def _side_by_side(works: Sequence[Callable[[], None]], on_interrupt: Callable[[]
 def _killing_on_failure(starts: Sequence[_Start]) -> Iterator[None]:
     try:
         yield
-    except BaseException:
-        for start in starts:
-            if start.host is not None:
-                start.host.kill()
+    except BaseException as failure:
+        kill_extensions([start.host for start in starts if start.host is not None], failure)
         raise
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import signal
 
 import pytest
 
 from latch import errors
 from latch.cli.failures import EXITS, SIGNAL_EXITS, exit_status, tell
 from latch.cli.terminal import Terminal
+from tests.support.tree import ROOT
 
 PEER = {"peer": 'extension "lint"', "stage": "registration"}
 
@@ -56,7 +59,14 @@ def test_every_error_of_ours_has_a_row_or_derives_from_one() -> None:
 
 
 def test_the_signals_have_the_statuses_of_a_shell() -> None:
-    assert SIGNAL_EXITS == {"SIGINT": 130, "SIGTERM": 143}
+    assert SIGNAL_EXITS == {name: 128 + getattr(signal, name) for name in ("SIGINT", "SIGPIPE", "SIGTERM")}
+
+
+def test_readme_lists_every_status_and_no_other() -> None:
+    text = (ROOT / "README.rst").read_text(encoding="utf-8")
+    table = text.partition("Exit codes\n---")[2].partition("\nLimits\n---")[0]
+    listed = {int(row[1]) for row in re.finditer(r"^([0-9]+) +\S", table, re.MULTILINE)}
+    assert listed == {0, *EXITS.values(), *SIGNAL_EXITS.values()}
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,9 @@ REACH = {
     State.EXITED: exited,
 }
 
+# The id of the request that is outstanding when a state was reached that way.
+AWAITED = {State.INITIALIZING: 1, State.CALLING: 2, State.STOPPING: 2}
+
 
 def in_state(state: State) -> ExtensionConversation:
     """Return a conversation that got to *state* by the messages of a good peer, its output taken."""
@@ -114,7 +117,7 @@ def in_state(state: State) -> ExtensionConversation:
 
 
 def message_of(kind: Kind, conversation: ExtensionConversation) -> Json:
-    answer = {"jsonrpc": "2.0", "id": conversation.awaited, "result": {"protocolVersion": "0.1"}}
+    answer = {"jsonrpc": "2.0", "id": AWAITED.get(conversation.state), "result": {"protocolVersion": "0.1"}}
     return {
         Kind.ANSWER: answer,
         Kind.STRAY: {**answer, "id": 4711},
@@ -157,7 +160,7 @@ def pair_name(value: Any) -> str:
 @pytest.mark.parametrize(("state", "kind"), list(itertools.product(State, Kind)), ids=pair_name)
 def test_every_pair_of_state_and_message_leads_where_the_table_says(state: State, kind: Kind) -> None:
     conversation = in_state(state)
-    if kind is Kind.ANSWER and conversation.awaited is None:
+    if kind is Kind.ANSWER and state not in AWAITED:
         # without an outstanding request no message is its answer
         assert (state, kind) not in MOVES
         return
@@ -206,7 +209,8 @@ def test_the_answer_to_initialize_is_followed_by_initialized() -> None:
     conversation = in_state(State.INITIALIZING)
     hear(conversation, {**INITIALIZED, "result": {"protocolVersion": "0.1", "capabilities": {}}, "more": 1})
     assert sent(conversation) == [{"jsonrpc": "2.0", "method": "initialized", "params": {}}]
-    assert conversation.awaited is None
+    with pytest.raises(WireError, match="an answer to no outstanding request came"):
+        hear(conversation, INITIALIZED)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +223,7 @@ def test_the_answer_to_initialize_is_followed_by_initialized() -> None:
         ({"protocolVersion": "0.2"}, 'protocolVersion is "0.2"'),
         ({"protocolVersion": "0.1 "}, 'protocolVersion is "0.1 "'),
         ({"protocolVersion": 0.1}, "protocolVersion is something else"),
-        ({"protocolVersion": "9" * 33}, "protocolVersion is something else"),
+        ({"protocolVersion": "9" * 301}, f'protocolVersion is "{"9" * 300}..."; '),
     ],
 )
 def test_only_the_exact_version_is_taken(result: Json, shown: str) -> None:
@@ -251,9 +255,7 @@ def test_the_peers_ids_of_every_json_type_come_back_unchanged(method: str, id: J
 
 def test_the_ids_of_both_directions_are_separate() -> None:
     conversation = in_state(State.CALLING)
-    assert conversation.awaited == 2
     assert hear(conversation, request("peer/unknown", id=2)) == []
-    assert conversation.awaited == 2
     assert hear(conversation, {"jsonrpc": "2.0", "id": 2, "result": "mine"}) == [Answered("mine")]
 
 
@@ -261,8 +263,7 @@ def test_our_ids_count_up_and_shutdown_takes_the_next() -> None:
     conversation = in_state(State.READY)
     for number in (2, 3):
         conversation.request("tool.execute", {"name": "t", "arguments": {}})
-        assert conversation.awaited == number
-        hear(conversation, {"jsonrpc": "2.0", "id": number, "result": 0})
+        assert hear(conversation, {"jsonrpc": "2.0", "id": number, "result": 0}) == [Answered(0)]
     conversation.shutdown()
     assert [message["id"] for message in sent(conversation)] == [2, 3, 4]
 
@@ -271,7 +272,7 @@ def test_our_ids_count_up_and_shutdown_takes_the_next() -> None:
 @pytest.mark.parametrize("state", [State.INITIALIZING, State.CALLING, State.STOPPING], ids=pair_name)
 def test_any_error_that_is_not_null_refuses_the_request(state: State, error: Json) -> None:
     conversation = in_state(state)
-    message = {"jsonrpc": "2.0", "id": conversation.awaited, "error": error}
+    message = {"jsonrpc": "2.0", "id": AWAITED[state], "error": error}
     assert hear(conversation, message) == [Refused(error)]
 
 
@@ -359,6 +360,23 @@ def test_ready_is_taken_with_or_without_an_id_and_never_answered(id: dict[str, J
     conversation = in_state(State.REGISTERING)
     assert hear(conversation, {**READY, **id}) == [Became(State.READY)]
     assert sent(conversation) == []
+
+
+def test_a_reserved_command_is_answered_as_an_invalid_registration() -> None:
+    conversation = ExtensionConversation(DEFAULT, reserved=("help",))
+    conversation.initialize(workspace="/w", version="1")
+    hear(conversation, INITIALIZED)
+    conversation.take_output()
+    with pytest.raises(WireError, match='command.register: name "Help" is that of a built-in command'):
+        hear(conversation, request("command.register", {"name": "Help"}))
+    assert [reply["error"]["code"] for reply in sent(conversation)] == [-32602]
+
+
+def test_a_method_that_came_too_early_is_named() -> None:
+    for method in ("tool.register", "ready"):
+        with pytest.raises(WireError) as raised:
+            hear(ExtensionConversation(DEFAULT), {"jsonrpc": "2.0", "method": method})
+        assert raised.value.reason == f'"{method}" came before the handshake was complete'
 
 
 def test_the_allow_list_reaches_the_registrations() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from latch.extensions.registrations import (
     Registrations,
     RegistrationsBuilder,
     ToolDeclaration,
-    catalogue_name,
+    quote,
 )
 from latch.limits import ExtensionLimits
 
@@ -254,43 +252,40 @@ def test_a_name_that_does_not_exist_is_accepted_and_reported(kind: str) -> None:
     assert known.diagnostics == (f'{kind} "later" never fires: there is no such name; known are {listed}',)
 
 
-# -- the names a model sees (T29) ----------------------------------------------------------------------
+# -- names that are not an extension's to take ---------------------------------------------------------
 
 
-def digest(extension: str, name: str) -> str:
-    return f"ext_{extension}_{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+@pytest.mark.parametrize("name", ["help", "HELP", "h-e_lp", "list-files"])
+def test_a_reserved_command_is_refused_ignoring_case_and_separators(name: str) -> None:
+    builder = RegistrationsBuilder(ExtensionLimits(), reserved=("help", "list_files"))
+    with pytest.raises(WireError) as raised:
+        builder.add("command.register", {"name": name})
+    assert raised.value.reason == f'command.register: name "{name}" is that of a built-in command'
 
 
-@pytest.mark.parametrize("name", ["a", "read-file_2", "A" * 64, "x_mcp_", "ext", "latchkey"])
-def test_a_safe_name_is_its_own(name: str) -> None:
-    assert catalogue_name("lint", name, taken=("other",), built_in=("read_file",)) == name
+def test_only_commands_are_held_against_the_reserved_names() -> None:
+    builder = RegistrationsBuilder(ExtensionLimits(), reserved=("help",))
+    for method in ("tool.register", "context_source.register"):
+        builder.add(method, {"name": "help"})
+    builder.add("command.register", {"name": "helper"})
+    assert [command.name for command in builder.freeze().commands] == ["helper"]
 
 
-@pytest.mark.parametrize("name", ["a.b", "a b", "ü", "a" * 65, "a\n", "", "a/b"])
-def test_a_name_that_providers_refuse_becomes_a_digest(name: str) -> None:
-    assert catalogue_name("lint", name) == digest("lint", name)
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", '""'),
+        ("12345", '"12345"'),
+        ("123456", '"12345..."'),
+        ("1\n2\u20283", '"1 2 3"'),
+        ("0.1 ", '"0.1 "'),
+        ("x" * 1_000_000, '"xxxxx..."'),
+    ],
+)
+def test_a_quoted_text_is_one_short_line(text: str, shown: str) -> None:
+    assert quote(text, 5) == shown
 
 
-@pytest.mark.parametrize("name", ["mcp_x", "ext_x", "latch_x", "MCP_x", "Ext_", "LATCH_y", "latch_"])
-def test_our_prefixes_are_always_mapped(name: str) -> None:
-    assert catalogue_name("lint", name) == digest("lint", name)
-
-
-@pytest.mark.parametrize("name", ["read_file", "READ_FILE", "readfile", "Read-File", "_r-e_a-d-file_"])
-def test_nothing_shadows_a_built_in_ignoring_case_and_separators(name: str) -> None:
-    assert catalogue_name("lint", name, built_in=("shell", "read_file")) == digest("lint", name)
-    assert catalogue_name("lint", name, built_in=("Read-File",)) == digest("lint", name)
-
-
-def test_a_taken_name_is_mapped_and_a_similar_one_is_not() -> None:
-    assert catalogue_name("lint", "run", taken=("run",)) == digest("lint", "run")
-    assert catalogue_name("lint", "Run", taken=("run",)) == "Run"
-
-
-def test_the_digest_is_fixed_and_fits_every_provider() -> None:
-    assert catalogue_name("lint", "a.b") == "ext_lint_2e7336dc8eba87ef472df568"
-    names = {
-        catalogue_name(extension, name) for extension, name in itertools.product(("a", "b"), ("x.y", "x.z"))
-    }
-    assert len(names) == 4
-    assert len(catalogue_name("e" * 32, "x.y")) <= 64
+def test_an_event_of_any_length_is_kept_and_quoted_only_in_part() -> None:
+    known = registered(("hook.observe", {"event": "e" * 100_000}))
+    assert known.observers == ("e" * 100_000,) and len(known.diagnostics[0]) < 600

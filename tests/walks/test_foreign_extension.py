@@ -13,9 +13,9 @@ import pytest
 from latch.errors import PeerRefused
 from latch.extensions.hooks import Decision
 from latch.extensions.host import ExtensionHost
-from latch.extensions.registrations import catalogue_name
 from latch.settings import ExtensionSettings
 from latch.system.scope import Scope
+from latch.tools.names import catalogue_names
 from tests.support import census, hosted
 from tests.support.hosted import EXAMPLES, Trace
 
@@ -63,10 +63,8 @@ def test_it_registers_one_of_each(foreign: Foreign) -> None:
     assert (known.observers, known.transforms) == (("user_message",), ("model_request",))
     assert known.guards == (("tool.execute",) if foreign.language == "bash" else ("*",))
     assert foreign.host.diagnostics == ()
-    mapped = {
-        name: catalogue_name("foreign", name) for name in names if catalogue_name("foreign", name) != name
-    }
-    assert list(mapped) == ([] if foreign.language == "bash" else ["js.add"])
+    mapped = [name for (_, name), shown in catalogue_names([foreign.host]).items() if shown != name]
+    assert mapped == ([] if foreign.language == "bash" else ["js.add"])
 
 
 def test_ids_of_every_json_type_come_back_and_what_has_none_is_not_answered(foreign: Foreign) -> None:

@@ -1,24 +1,26 @@
-"""``latch call EXTENSION/TOOL '{...}'``: one tool call, with every guard asked first.
+"""``latch call TOOL '{...}'``: one tool call, with every guard asked first.
 
-The call is direct: no session is opened and nothing is recorded. All enabled extensions are started,
-because any of them may guard or transform it.
+TOOL is the extension's name, a slash and the tool's own name, or the catalogue name under which a model
+sees it. The call is direct: no session is opened and nothing is recorded. All enabled extensions are
+started, because any of them may guard or transform it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Mapping
+from typing import Mapping, NamedTuple
 
 from ...errors import ApprovalNeeded, Denied, PeerRefused, UsageError, WireError
 from ...extensions.hooks import Decision
 from ...extensions.host import ExtensionHost
-from ...extensions.registrations import catalogue_name
+from ...extensions.registrations import shorten
 from ...limits import DEFAULT
 from ...settings import Settings
 from ...system.scope import Scope
-from ...tools.assembly import close_extensions, open_extensions, sandbox_for
+from ...tools.assembly import close_extensions, kill_extensions, open_extensions, sandbox_for
 from ...tools.extension_hooks import ask_guards, transform
+from ...tools.names import catalogue_names
 from ...wire.jsontext import Json, parse_json
 from ..context import load_settings
 from ..terminal import Terminal
@@ -29,7 +31,7 @@ __all__ = ["configure", "run"]
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     parser.add_argument(
-        "tool", metavar="EXTENSION/TOOL", help="the extension's name, a slash, the tool's own name"
+        "tool", metavar="TOOL", help="EXTENSION/NAME with the tool's own name, or its catalogue name"
     )
     parser.add_argument(
         "arguments", metavar="JSON", nargs="?", default="{}", help="the arguments, a JSON object"
@@ -38,10 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, io: Terminal) -> int:
     """Call the tool and print its result; a tool that fails is status 1."""
-    extension, tool = _parse_name(options.tool)
+    extension, name = _parse_name(options.tool)
     arguments = _parse_arguments(options.arguments)
     settings = load_settings(options)
-    _check_configured(settings, extension)
+    if extension is not None:
+        _check_configured(settings, extension)
     entries = [entry for entry in settings.extensions if entry.enabled]
     sandbox = sandbox_for(settings, machine=options.machine)
     hosts = open_extensions(
@@ -52,30 +55,67 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         on_ready=lambda host: io.progress(f'extension "{host.name}" is ready'),
     )
     try:
-        host = next(host for host in hosts if host.name == extension)
-        result = _call(hosts, host, tool, arguments, options.scope)
+        tool = _find(hosts, extension, name)
+        result = _call(hosts, tool, arguments, options.scope)
     except PeerRefused as error:
-        close_extensions(hosts, options.scope)
-        io.error(str(error), code=error.code, exit_status=1)
+        _close(hosts, options.scope, io)
+        io.error(str(error), code=error.code, exit_status=1, hint=error.hint)
         return 1
-    except BaseException:
-        for host in hosts:
-            host.kill()
+    except BaseException as failure:
+        kill_extensions(hosts, failure)
         raise
-    for _, failure in close_extensions(hosts, options.scope):
-        io.note(f"latch: {failure}")
+    _close(hosts, options.scope, io)
     if io.as_json:
-        io.json({"extension": extension, "tool": tool, "result": result})
+        io.json(
+            {
+                "extension": tool.host.name,
+                "tool": tool.name,
+                "catalogue_name": tool.catalogue_name,
+                "result": result,
+            }
+        )
     else:
         io.result(result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2))
     return 0
 
 
-def _parse_name(text: str) -> tuple[str, str]:
-    extension, slash, tool = text.partition("/")
-    if not (extension and slash and tool):
-        raise UsageError(f'"{text}" is not EXTENSION/TOOL', hint="latch extensions --check lists the tools")
-    return extension, tool
+class _Tool(NamedTuple):
+    host: ExtensionHost
+    name: str
+    catalogue_name: str
+
+    def __str__(self) -> str:
+        known_as = "" if self.catalogue_name == self.name else f" (as {self.catalogue_name})"
+        return f'tool "{self.name}"{known_as}'
+
+
+def _parse_name(text: str) -> tuple[str | None, str]:
+    extension, slash, name = text.partition("/")
+    if not slash and text:
+        return None, text
+    if not (extension and name):
+        raise UsageError(
+            f'"{text}" is neither EXTENSION/NAME nor a catalogue name',
+            hint="latch extensions --check lists the tools",
+        )
+    return extension, name
+
+
+def _find(hosts: list[ExtensionHost], extension: str | None, name: str) -> _Tool:
+    known = catalogue_names(hosts)
+    by_name = {host.name: host for host in hosts}
+    for (owner, own_name), shown in known.items():
+        if (owner, own_name) == (extension, name) or (extension is None and shown == name):
+            return _Tool(by_name[owner], own_name, shown)
+    offered = [own_name for owner, own_name in known if owner == extension] if extension else known.values()
+    subject = f'extension "{extension}" has no tool "{name}"' if extension else f'there is no tool "{name}"'
+    names = shorten(", ".join(offered), DEFAULT.extension.max_quoted_chars) or "none"
+    raise UsageError(subject, hint=f"known are: {names}")
+
+
+def _close(hosts: list[ExtensionHost], scope: Scope, io: Terminal) -> None:
+    for _, failure in close_extensions(hosts, scope):
+        io.note(f"latch: {failure}" + (f"\nhint: {failure.hint}" if failure.hint else ""))
 
 
 def _parse_arguments(text: str) -> Mapping[str, Json]:
@@ -103,21 +143,19 @@ def _check_configured(settings: Settings, extension: str) -> None:
         )
 
 
-def _call(
-    hosts: list[ExtensionHost], host: ExtensionHost, tool: str, arguments: Mapping[str, Json], scope: Scope
-) -> Json:
-    shown = catalogue_name(host.name, tool)
-    changed = transform(hosts, "tool_arguments", {"name": shown, "arguments": dict(arguments)}, scope)
+def _call(hosts: list[ExtensionHost], tool: _Tool, arguments: Mapping[str, Json], scope: Scope) -> Json:
+    value = {"name": tool.catalogue_name, "arguments": dict(arguments)}
+    changed = transform(hosts, "tool_arguments", value, scope)
     assert isinstance(changed, dict) and isinstance(changed["arguments"], dict)
-    payload = {"name": shown, "originalName": tool, "arguments": changed["arguments"]}
+    payload = {"name": tool.catalogue_name, "originalName": tool.name, "arguments": changed["arguments"]}
     verdict = ask_guards(hosts, "tool.execute", payload, scope)
-    reasons = "; ".join(verdict.reasons)
+    reasons = "; ".join(shorten(reason, DEFAULT.extension.max_quoted_chars) for reason in verdict.reasons)
     if verdict.decision is Decision.DENY:
-        raise Denied(f'tool "{tool}" was denied by a guard: {reasons}', rule="extension guard")
+        raise Denied(f"{tool} was denied by a guard: {reasons}", rule="extension guard")
     if verdict.decision is Decision.ASK:
         raise ApprovalNeeded(
-            f'tool "{tool}" needs approval: {reasons}',
+            f"{tool} needs approval: {reasons}",
             rule="extension guard",
             hint="latch call cannot ask; change the guard's rule, or call another tool",
         )
-    return host.call_tool(tool, changed["arguments"], scope)
+    return tool.host.call_tool(tool.name, changed["arguments"], scope)

@@ -1,7 +1,8 @@
 """``latch sandbox [--write] [--network] [--plan] -- COMMAND``: one command, exactly as Latch would run it.
 
-Its status is passed through. Ours are 125 (we failed; the JSON error says which exit of the table it
-would be), 126 (cannot execute) and 127 (not found).
+It has as long as any command of Latch's, unless ``--timeout`` says how long. Its status is passed
+through. Ours are 125 (we failed; the JSON error says which exit of the table it would be), 126 (cannot
+execute) and 127 (not found).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from functools import partial
 
 from ...errors import CommandUnusable, LatchError, UsageError
+from ...limits import DEFAULT
 from ...system.command import run_prepared
 from ...system.sandbox import Sandbox
 from ...system.scope import Scope
@@ -71,12 +73,15 @@ def _run(options: argparse.Namespace, io: Terminal) -> int:
         return 0
     if sys.stdout is None:
         raise LatchError("standard output is closed")
+    within = options.scope
+    if options.timeout is None:
+        within = within.within(DEFAULT.process.command_seconds, peer=wanted)
     ended = run_prepared(
         sandbox,
         prepared,
-        options.scope,
-        on_stdout=partial(_write_stdout, options.scope),
-        on_stderr=partial(_write_stderr, options.scope),
+        within,
+        on_stdout=partial(_write_stdout, within),
+        on_stderr=partial(_write_stderr, within),
         stdin=_stdin(),
     )
     return _WE_FAILED if ended.status is None else ended.status
