@@ -1,7 +1,7 @@
 """``latch doctor``: what this machine and the configuration can do, and the cure for what they cannot.
 
 Creates nothing that stays and contacts nothing: the probe's ledger lies in a directory that is
-removed again.
+removed again, by a later run's sweep where this one is killed.
 """
 
 from __future__ import annotations
@@ -11,24 +11,25 @@ import os
 import platform
 import stat
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import metadata, util
 from pathlib import Path
 from typing import Iterator
 
 from ... import __version__
 from ...errors import CommandUnusable, ConfigError, LatchError, SandboxUnavailable, StoreError
+from ...limits import DEFAULT
 from ...settings import ExtensionSettings, Settings
 from ...system.bubblewrap import HARDENING_OPTIONS, Bubblewrap
-from ...system.cgroup import make_pids_group, remove_pids_group
+from ...system.cgroup import NO_LIMIT, can_make_pids_groups, pids_groups
 from ...system.machine import Machine
 from ...system.sandbox import Sandbox
-from ...system.scope import Scope
 from ...system.spawner import hardening
 from ...system.throwaway import state_in, throw_away_place
 from ...system.toolchain import resolve_command
 from ..context import load_settings
 from ..failures import exit_status
+from ..findings import Finding, find_certificates, find_proxies, find_sockets, probe_network
 from ..terminal import Terminal
 
 __all__ = ["configure", "run"]
@@ -39,17 +40,6 @@ _PACKAGES = (
     ("PyYAML", "yaml", "skills"),
     ("tomli", "tomli", "configuration on Python below 3.11"),
 )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report. ``state`` is ok, note or fail; ``exit`` what a failure ends with."""
-
-    subject: str
-    state: str
-    text: str
-    hint: str | None = None
-    exit: int = 0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -68,8 +58,11 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
     try:
         with throw_away_place(uid=options.machine.uid) as place:
             probed = replace(settings.sandbox, state_directory=state_in(place))
-            verdicts, bubblewrap = _sandbox(Sandbox(probed, machine=options.machine), options.scope, io)
+            sandbox = Sandbox(probed, machine=options.machine)
+            verdicts, bubblewrap = _sandbox(sandbox, options, io)
             findings += verdicts
+            if bubblewrap is not None:
+                findings += probe_network(sandbox, bubblewrap, options.scope)
     except StoreError as error:
         findings.append(Finding("sandbox", "fail", str(error), error.hint, exit_status(error)))
     findings += [
@@ -77,9 +70,13 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         for entry in settings.extensions
         for finding in _extension(entry, options.machine, options.cwd)
     ]
-    findings += list(_reach(settings, options.cwd))
+    findings += list(_reach(settings, options))
+    findings += [find_certificates(options.machine.environment), find_proxies(options.machine.environment)]
     if options.plan and bubblewrap is not None:
-        plan = _plan(settings, options, bubblewrap)
+        try:
+            plan = _plan(settings, options, bubblewrap)
+        except LatchError as error:
+            findings.append(Finding("plan", "fail", str(error), error.hint, exit_status(error)))
     failed = [finding for finding in findings if finding.state == "fail"]
     status = failed[0].exit if failed else 0
     if io.as_json and failed:
@@ -146,7 +143,7 @@ def _settings(options: argparse.Namespace) -> tuple[Settings, list[Finding]]:
 
 
 def _places(machine: Machine, settings: Settings) -> Iterator[Finding]:
-    state = settings.sandbox.state_directory or machine.state_directory
+    state = machine.state_directory_of(settings.sandbox)
     for subject, path in (("directory", machine.latch_directory), ("state", state)):
         try:
             mode = stat.S_IMODE(os.stat(path).st_mode)
@@ -164,14 +161,18 @@ def _places(machine: Machine, settings: Settings) -> Iterator[Finding]:
                 yield Finding(subject, "ok", f"{path} (mode {mode:04o})")
 
 
-def _sandbox(sandbox: Sandbox, scope: Scope, io: Terminal) -> tuple[list[Finding], Bubblewrap | None]:
+def _sandbox(
+    sandbox: Sandbox, options: argparse.Namespace, io: Terminal
+) -> tuple[list[Finding], Bubblewrap | None]:
     findings: list[Finding] = []
     bubblewrap = None
     for network in (True, False):
         shown = "shared network" if network else "no network"
         io.progress(f"probing the sandbox, {shown}")
         try:
-            bubblewrap = sandbox.ready(scope, wanted="the probe", network=network)
+            bubblewrap = sandbox.ready(
+                options.scope, wanted="the probe", workspace=options.cwd, network=network
+            )
         except SandboxUnavailable as error:
             subject = f"sandbox, {shown}"
             findings.append(
@@ -183,6 +184,7 @@ def _sandbox(sandbox: Sandbox, scope: Scope, io: Terminal) -> tuple[list[Finding
             findings.append(Finding(f"sandbox, {shown}", "ok", f"probed: works ({bubblewrap.path})"))
     if bubblewrap is not None:
         findings += _hardening(bubblewrap, sandbox.machine)
+        findings += [Finding("system", "note", text) for text in sandbox.planner.layout.missing]
     return findings, bubblewrap
 
 
@@ -207,12 +209,10 @@ def _hardening(bubblewrap: Bubblewrap, machine: Machine) -> Iterator[Finding]:
     ):
         yield Finding(subject, "ok" if works else "note", "closed to children" if works else absent)
     if machine.uid == 0:
-        group = make_pids_group(f"latch-doctor-{os.getpid()}", 1)
-        if group is None:
-            yield Finding("process limit", "note", "no process limit (root)", "run Latch as an ordinary user")
+        if can_make_pids_groups():
+            yield Finding("process limit", "ok", f"by control group in {pids_groups()}")
         else:
-            remove_pids_group(group)
-            yield Finding("process limit", "ok", f"by control group in {group.parent}")
+            yield Finding("process limit", "note", NO_LIMIT, "run Latch as an ordinary user")
     else:
         yield Finding("process limit", "ok", "by RLIMIT_NPROC")
 
@@ -244,37 +244,18 @@ def _extension(entry: ExtensionSettings, machine: Machine, workspace: Path) -> I
             )
 
 
-def _reach(settings: Settings, workspace: Path) -> Iterator[Finding]:
+def _reach(settings: Settings, options: argparse.Namespace) -> Iterator[Finding]:
     online = [entry.name for entry in settings.extensions if entry.enabled and entry.network]
     if online:
         yield Finding(
             "network",
             "note",
-            f"{', '.join(online)} can reach all that this machine reaches, its own services and metadata addresses "
-            "included",
+            f"{', '.join(online)} can reach all that this machine reaches, its own services and metadata "
+            "addresses included",
             "set network = false where it is not needed",
         )
-    shown = dict.fromkeys(
-        path for entry in settings.extensions for path in (*entry.ro_paths, *entry.rw_paths)
-    )
-    for root in (workspace, *shown):
-        for path in _sockets(root):
-            yield Finding("socket", "note", f"{path} can be connected to from inside", "move it elsewhere")
-
-
-def _sockets(root: Path, *, most_entries: int = 10_000) -> Iterator[Path]:
-    looked_at = 0
-    for directory, _, names in os.walk(root):
-        for name in names:
-            looked_at += 1
-            if looked_at > most_entries:
-                return
-            path = Path(directory, name)
-            try:
-                if stat.S_ISSOCK(os.lstat(path).st_mode):
-                    yield path
-            except OSError:
-                continue
+    shown = [path for entry in settings.extensions for path in (*entry.ro_paths, *entry.rw_paths)]
+    yield from find_sockets([options.cwd, *shown], options.scope, DEFAULT.file)
 
 
 def _plan(settings: Settings, options: argparse.Namespace, bubblewrap: Bubblewrap) -> list[str]:

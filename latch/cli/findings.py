@@ -1,0 +1,190 @@
+"""What doctor finds of a machine's surroundings: sockets, a shared network, certificates, proxies.
+
+Looks without creating anything; the one listener of the network's test is ours and gone again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import sys
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+from typing import Iterator, Mapping
+
+from ..errors import LatchError
+from ..limits import FileLimits
+from ..system.bubblewrap import Bubblewrap
+from ..system.command import run_prepared
+from ..system.paths import lies_in, real_path
+from ..system.sandbox import Sandbox
+from ..system.scope import Scope
+
+__all__ = ["Finding", "find_certificates", "find_proxies", "find_sockets", "probe_network"]
+
+# spec/cli.md, "CA order": the variables before the system's store.
+_BUNDLE_VARIABLES = ("LATCH_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+# Debian, Ubuntu, Arch; RHEL, Fedora, Amazon Linux; SUSE; Alpine and others.
+_SYSTEM_BUNDLES = (
+    "etc/ssl/certs/ca-certificates.crt",
+    "etc/pki/tls/certs/ca-bundle.crt",
+    "etc/ssl/ca-bundle.pem",
+    "etc/ssl/cert.pem",
+)
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
+
+_LOOPBACK = "127.0.0.1"
+# Looks for the listener "$1" in the table of the network it runs in, and contacts nobody.
+_NETWORK_SCRIPT = """
+while read -r _ local _ state _; do
+  if [ "$local $state" = "$1 0A" ]; then echo shared; exit; fi
+done < /proc/net/tcp
+echo apart
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. ``state`` is ok, note or fail; ``exit`` what a failure ends with."""
+
+    subject: str
+    state: str
+    text: str
+    hint: str | None = None
+    exit: int = 0
+
+
+def find_certificates(environment: Mapping[str, str], *, root: Path = Path("/")) -> Finding:
+    """Say which certificates HTTPS trusts, and why those. *root* is a seam for tests."""
+    named = next((name for name in _BUNDLE_VARIABLES if environment.get(name)), None)
+    if named is not None:
+        bundle = environment[named]
+        if os.access(bundle, os.R_OK):
+            return Finding("certificates", "ok", f"{bundle} (environment {named})")
+        return Finding(
+            "certificates",
+            "note",
+            f"{named} names {bundle}, which cannot be read",
+            f"correct or unset {named}",
+        )
+    for name in _SYSTEM_BUNDLES:
+        if os.access(root / name, os.R_OK):
+            return Finding("certificates", "ok", f"{root / name} (the system's)")
+    package = util.find_spec("certifi")
+    if package is not None and package.origin is not None:
+        bundle = os.path.join(os.path.dirname(package.origin), "cacert.pem")
+        return Finding("certificates", "ok", f"{bundle} (the package certifi)")
+    return Finding("certificates", "note", "none found", "install the distribution's ca-certificates")
+
+
+def find_proxies(environment: Mapping[str, str]) -> Finding:
+    """Say that no proxy is used, and which variables are ignored for that; a value may hold a password."""
+    known = [name for plain in _PROXY_VARIABLES for name in (plain, plain.upper())]
+    ignored = [name for name in known if environment.get(name)]
+    if ignored:
+        return Finding("proxy", "note", f"none: {', '.join(ignored)} of the environment is ignored")
+    return Finding("proxy", "ok", "none")
+
+
+def find_sockets(roots: list[Path], scope: Scope, limits: FileLimits) -> Iterator[Finding]:
+    """Name the sockets below *roots*, which children are shown, and say where the search was cut short."""
+    places = list(dict.fromkeys(map(real_path, roots)))
+    for place in places:
+        if not any(place != other and lies_in(place, other) for other in places):
+            yield from _sockets_below(place, scope, limits.max_socket_search_entries)
+
+
+def _sockets_below(root: str, scope: Scope, most: int) -> Iterator[Finding]:
+    pending, looked_at = [root], 0
+    if _is_socket(root):
+        yield _socket(root)
+    while pending:
+        scope.check()
+        try:
+            entries = os.scandir(pending.pop())
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                if looked_at == most:
+                    text = f"only the first {most} entries below {root} were looked at: there may be more"
+                    yield Finding("socket", "note", text)
+                    return
+                looked_at += 1
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                elif _is_socket(entry.path):
+                    yield _socket(entry.path)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _socket(path: str) -> Finding:
+    return Finding("socket", "note", f"{path} can be connected to from inside", "move it elsewhere")
+
+
+def probe_network(sandbox: Sandbox, bubblewrap: Bubblewrap, scope: Scope) -> Iterator[Finding]:
+    """See from inside whether children reach a service of this machine, with and without network (T23)."""
+    try:
+        listener = socket.create_server((_LOOPBACK, 0), backlog=1)
+    except OSError as error:
+        yield Finding("network", "note", f"not tested: cannot listen on {_LOOPBACK}: {error.strerror}")
+        return
+    with listener:
+        name = _name_in_table(listener.getsockname()[1])
+        for network in (True, False):
+            try:
+                is_shared = _sees(sandbox, bubblewrap, scope, name, network=network)
+            except LatchError as error:
+                yield Finding(_subject(network), "note", f"not tested: {error}", error.hint)
+            else:
+                yield _network_finding(network, is_shared)
+
+
+def _sees(sandbox: Sandbox, bubblewrap: Bubblewrap, scope: Scope, name: str, *, network: bool) -> bool:
+    within = scope.within(sandbox.limits.process.probe_seconds, peer="the probe", stage="network")
+    prepared = sandbox.planner.prepare_probe(
+        ("/bin/sh", "-c", _NETWORK_SCRIPT, "sh", name),
+        wanted="the probe of the network",
+        network=network,
+        features=bubblewrap.features,
+    )
+    said, errors = bytearray(), bytearray()
+    run_prepared(sandbox, prepared, within, on_stdout=said.extend, on_stderr=errors.extend)
+    if said not in (b"shared\n", b"apart\n"):
+        raise LatchError(
+            f"the probe of the network could not look: {errors.decode('utf-8', 'replace').strip()}"
+        )
+    return said == b"shared\n"
+
+
+def _name_in_table(port: int) -> str:
+    """Return our listener's name in ``/proc/net/tcp`` (proc(5)): the address as a number of the machine."""
+    address = int.from_bytes(socket.inet_aton(_LOOPBACK), sys.byteorder)
+    return f"{address:08X}:{port:04X}"
+
+
+def _subject(network: bool) -> str:
+    return "shared network" if network else "closed network"
+
+
+def _network_finding(network: bool, is_shared: bool) -> Finding:
+    if network:
+        text = (
+            f"a child with it reaches this machine's own services (seen: a listener on {_LOOPBACK}), and so "
+            "metadata addresses and all else that this machine reaches"
+            if is_shared
+            else f"a child with it did not see a listener on {_LOOPBACK}: it has not this machine's network"
+        )
+        return Finding(_subject(network), "ok" if is_shared else "note", text)
+    if is_shared:
+        text = f"a child without network sees a listener on {_LOOPBACK} of this machine"
+        return Finding(_subject(network), "fail", text, "report what latch doctor prints", 8)
+    return Finding(_subject(network), "ok", "a child without it sees no service of this machine")

@@ -1,0 +1,173 @@
+"""cli/findings.py: what of a machine's surroundings doctor names, and what it creates for that: nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from latch.cli.findings import Finding, find_certificates, find_proxies, find_sockets, probe_network
+from latch.errors import Cancelled
+from latch.limits import FileLimits
+from latch.system.scope import CancelToken, Scope
+from tests.support.fake_bwrap import altered_bwrap
+from tests.support.sandboxes import Place, place_in
+
+# -- certificates and proxies
+
+SYSTEM = ("etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt")
+
+
+def lay(root: Path, *names: str) -> None:
+    """Lay bundles below *root*."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+@pytest.mark.parametrize(
+    ("named", "chosen"),
+    [
+        (("LATCH_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), "LATCH_CA_BUNDLE"),
+        (("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), "REQUESTS_CA_BUNDLE"),
+        (("SSL_CERT_FILE",), "SSL_CERT_FILE"),
+    ],
+)
+def test_the_first_variable_of_the_order_names_the_certificates(
+    tmp_path: Path, named: tuple[str, ...], chosen: str
+) -> None:
+    lay(tmp_path, *named, *SYSTEM)
+    environment = {"LATCH_CA_BUNDLE": "", **{name: str(tmp_path / name) for name in named}}
+    expected = Finding("certificates", "ok", f"{tmp_path / chosen} (environment {chosen})")
+    assert find_certificates(environment, root=tmp_path) == expected
+
+
+def test_a_bundle_that_is_not_there_is_noted_and_not_passed_over(tmp_path: Path) -> None:
+    lay(tmp_path, *SYSTEM)
+    found = find_certificates({"SSL_CERT_FILE": "/nonexistent/ca.pem"}, root=tmp_path)
+    text = "SSL_CERT_FILE names /nonexistent/ca.pem, which cannot be read"
+    assert found == Finding("certificates", "note", text, "correct or unset SSL_CERT_FILE")
+
+
+@pytest.mark.parametrize("present", [SYSTEM, SYSTEM[1:]], ids=["debian", "rhel"])
+def test_without_a_variable_the_systems_store_is_used(tmp_path: Path, present: tuple[str, ...]) -> None:
+    lay(tmp_path, *present)
+    expected = Finding("certificates", "ok", f"{tmp_path / present[0]} (the system's)")
+    assert find_certificates({}, root=tmp_path) == expected
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_without_a_store_the_package_is_used_or_the_cure_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
+) -> None:
+    lay(tmp_path, "modules/certifi/__init__.py" if installed else "modules/other.py")
+    monkeypatch.setattr("sys.path", [str(tmp_path / "modules")])
+    found = find_certificates({}, root=tmp_path)
+    bundle = tmp_path / "modules" / "certifi" / "cacert.pem"
+    assert found == (
+        Finding("certificates", "ok", f"{bundle} (the package certifi)")
+        if installed
+        else Finding("certificates", "note", "none found", "install the distribution's ca-certificates")
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "finding"),
+    [
+        ({}, Finding("proxy", "ok", "none")),
+        ({"HTTPS_PROXY": ""}, Finding("proxy", "ok", "none")),
+        ({"NO_PROXY": "*"}, Finding("proxy", "ok", "none")),
+        (
+            {"all_proxy": "socks://x", "HTTPS_PROXY": "http://user:hunter2@proxy"},
+            Finding("proxy", "note", "none: HTTPS_PROXY, all_proxy of the environment is ignored"),
+        ),
+    ],
+)
+def test_a_proxy_of_the_environment_is_named_without_its_value(
+    environment: dict[str, str], finding: Finding
+) -> None:
+    assert find_proxies(environment) == finding
+
+
+# -- sockets
+
+
+def listen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave a socket at *path*, whose name may be too long to bind."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(path.parent)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path.name)
+
+
+def texts(*roots: Path, most: int = 100) -> list[str]:
+    """Return what is found below *roots* when *most* entries may be looked at."""
+    limits = FileLimits(max_socket_search_entries=most)
+    found = list(find_sockets(list(roots), Scope.root(), limits))
+    assert {(one.subject, one.state) for one in found} <= {("socket", "note")}
+    return [one.text for one in found]
+
+
+def test_each_socket_below_what_is_shown_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen(tmp_path / "shown" / "deep" / "agent", monkeypatch)
+    listen(tmp_path / "single", monkeypatch)
+    listen(tmp_path / "beside", monkeypatch)
+    (tmp_path / "alias").symlink_to("shown")
+    (tmp_path / "shown" / "way-out").symlink_to(tmp_path)
+    found = texts(tmp_path / "alias", tmp_path / "shown" / "deep", tmp_path / "single", tmp_path / "absent")
+    reached = "can be connected to from inside"
+    assert found == [f"{tmp_path}/shown/deep/agent {reached}", f"{tmp_path}/single {reached}"]
+
+
+def test_a_search_that_was_cut_short_says_so(workspace: Path) -> None:
+    for number in range(3):
+        (workspace / str(number)).mkdir()
+    assert texts(workspace, most=3) == []
+    cut = f"only the first 2 entries below {workspace} were looked at: there may be more"
+    assert texts(workspace, most=2) == [cut]
+
+
+def test_a_search_counts_directories_below_directories(workspace: Path) -> None:
+    (workspace / "a" / "b" / "c" / "d").mkdir(parents=True)
+    assert texts(workspace, most=4) == []
+    assert len(texts(workspace, most=3)) == 1
+
+
+def test_a_search_can_be_cancelled(workspace: Path) -> None:
+    token = CancelToken()
+    token.cancel("enough")
+    with pytest.raises(Cancelled):
+        list(find_sockets([workspace], Scope.root(token=token), FileLimits()))
+
+
+# -- the network
+
+
+def network(place: Place) -> dict[str, Finding]:
+    """Probe the network of *place*'s sandbox."""
+    scope, sandbox = Scope.root(30), place.sandbox
+    bubblewrap = sandbox.ready(scope, wanted="the probe", network=False)
+    return {one.subject: one for one in probe_network(sandbox, bubblewrap, scope)}
+
+
+def test_t23_a_shared_network_reaches_this_machine_and_a_closed_one_does_not(
+    tmp_path: Path, sandbox: Path
+) -> None:
+    found = network(place_in(tmp_path))
+    assert [one.state for one in found.values()] == ["ok", "ok"]
+    assert (
+        "reaches this machine's own services (seen: a listener on 127.0.0.1)" in found["shared network"].text
+    )
+    assert found["closed network"].text == "a child without it sees no service of this machine"
+
+
+def test_t23_a_closed_network_that_is_open_fails(tmp_path: Path, sandbox: Path) -> None:
+    wrong = altered_bwrap(
+        tmp_path / "bin" / "bwrap", Path(os.path.realpath(sandbox)), ("--unshare-net",), ("--unshare-uts",)
+    )
+    found = network(place_in(tmp_path).with_settings(bwrap=wrong))
+    assert (found["closed network"].state, found["closed network"].exit) == ("fail", 8)
