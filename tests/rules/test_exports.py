@@ -1,8 +1,9 @@
-"""The public names: each resolves, each is resolved on first use, and there are no others."""
+"""The public names: each resolves, on first use, README lists them, and there are no others."""
 
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 
@@ -17,6 +18,12 @@ from tests.support.tree import ROOT
 def test_public_name_resolves(name: str) -> None:
     value = getattr(latch, name)
     assert value.__name__ == name
+
+
+def test_readme_lists_every_public_name() -> None:
+    text = (ROOT / "README.rst").read_text(encoding="utf-8")
+    table = text[text.index("The public names, each resolved") :].split("\n\n")[1]
+    assert sorted(re.findall(r"``(\w+)``", table)) == sorted(latch.__all__)
 
 
 def test_every_error_is_public() -> None:
