@@ -89,9 +89,12 @@ def caught_by(node: ast.ExceptHandler) -> set[str]:
 
 
 def ends_in_raise(node: ast.ExceptHandler) -> bool:
-    # Cleaning up and raising on swallows nothing.
+    # Cleaning up and raising on swallows nothing, be it through a function that is given what was caught.
     last = node.body[-1]
-    return isinstance(last, ast.Raise) and (last.exc is None or getattr(last.exc, "id", "") == node.name)
+    if not isinstance(last, ast.Raise):
+        return False
+    raised = last.exc.args[0] if isinstance(last.exc, ast.Call) and last.exc.args else last.exc
+    return raised is None or isinstance(raised, ast.Name) and raised.id == node.name
 
 
 def stays_wire(node: ast.ExceptHandler) -> bool:
@@ -139,6 +142,7 @@ def test_module_catches_prints_and_waits_only_where_it_may(path: str) -> None:
         ("latch/kernel/session.py", "try:\n    pass\nexcept:\n    pass"),
         ("latch/kernel/session.py", "try:\n    pass\nexcept BaseException:\n    return_()"),
         ("latch/kernel/session.py", "try:\n    pass\nexcept BaseException as error:\n    raise other"),
+        ("latch/kernel/session.py", "try:\n    pass\nexcept BaseException as error:\n    raise other('x')"),
         (
             "latch/system/child.py",
             "def end():\n    try:\n        pass\n    except Exception:\n        pass",
@@ -169,6 +173,10 @@ def test_a_stray_site_is_caught(path: str, source: str) -> None:
     [
         ("latch/kernel/session.py", "try:\n    pass\nexcept BaseException:\n    close()\n    raise"),
         ("latch/kernel/session.py", "try:\n    pass\nexcept BaseException as error:\n    raise error"),
+        (
+            "latch/system/starting.py",
+            "try:\n    pass\nexcept BaseException as error:\n    raise named(error, 'x') from None",
+        ),
         ("latch/cli/main.py", "try:\n    pass\nexcept Exception:\n    pass"),
         (
             "latch/system/child.py",

@@ -24,7 +24,12 @@ IMPORTERS = {
     "hmac": ("latch/wire/jwt.py", "latch/wire/sigv4.py"),
     "sqlite3": ("latch/kernel/history.py",),
     # doctor says which of the third parties are installed, without importing them.
-    "importlib": ("latch/__init__.py", "latch/cli/main.py", "latch/cli/commands/doctor.py"),
+    "importlib": (
+        "latch/__init__.py",
+        "latch/cli/main.py",
+        "latch/cli/commands/doctor.py",
+        "latch/cli/findings.py",
+    ),
     # The demonstration's peer is a program of its own, run inside the sandbox.
     "signal": ("latch/cli/signals.py", "latch/system/", "latch/cli/demo_peer.py"),
     # Ambient machinery nobody of ours needs.
