@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -910,6 +913,279 @@ def test_null_or_anything_answers_shutdown_and_a_daemon_is_ended_with_it(
         host = open_peer(workspace, "--misbehave", sin, env=hosted.marked(marker))
         host.close()
         assert not census.carriers(marker)
+
+
+# -- a monitor that is killed ------------------------------------------------------------------------------
+
+
+def kill_monitors(before: set[int]) -> None:
+    """Kill bubblewrap's outer halves that this process started since *before*, as an out-of-memory killer."""
+    for pid in set(hosted.own_children()) - before:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("options", "stage"),
+    [
+        (("--misbehave", "silent:start"), "initialize"),
+        (("--misbehave", "silent:registration"), "registration"),
+    ],
+)
+def test_a_killed_monitor_is_a_peer_that_went_and_no_missing_sandbox(
+    workspace: Path, scope: Scope, marker: str, options: tuple[str, ...], stage: str
+) -> None:
+    before = set(hosted.own_children())
+
+    def kill() -> None:
+        assert census.eventually(lambda: census.carriers(marker))
+        time.sleep(0.2)
+        kill_monitors(before)
+
+    later(0, kill)
+    with pytest.raises(PeerGone) as raised:
+        open_peer(workspace, *options, scope=scope, env=hosted.marked(marker))
+    assert (raised.value.peer, raised.value.stage, raised.value.status) == ('extension "peer"', stage, 137)
+    assert str(raised.value) == (
+        f'extension "peer": {stage}: ended before it answered; its sandbox died of signal 9'
+    )
+
+
+def test_a_monitor_killed_during_a_call_is_a_peer_that_went(
+    workspace: Path, scope: Scope, marker: str
+) -> None:
+    before = set(hosted.own_children())
+    host = open_peer(workspace, env=hosted.marked(marker))
+    later(0.2, lambda: kill_monitors(before))
+    with pytest.raises(PeerGone) as raised:
+        host.call_tool("sleep", {"seconds": 20}, scope)
+    assert (raised.value.stage, raised.value.status) == ("tool.execute", 137)
+    assert host.failure is raised.value and not census.carriers(marker)
+
+
+def test_an_init_killed_during_a_call_is_a_peer_that_went(workspace: Path, scope: Scope, marker: str) -> None:
+    host = open_peer(workspace, env=hosted.marked(marker))
+    (inside,) = census.carriers(marker)
+    later(0.2, lambda: os.kill(inside, signal.SIGKILL))
+    with pytest.raises(PeerGone, match="tool.execute: died of signal 9 before it answered") as raised:
+        host.call_tool("sleep", {"seconds": 20}, scope)
+    assert raised.value.status == 137
+
+
+# -- an end that cannot be proven --------------------------------------------------------------------------
+
+
+# No time at all for the proof: the kill is sent and what becomes of it is never seen.
+UNPROVEN = replace(DEFAULT, process=replace(DEFAULT.process, kill_seconds=0))
+
+
+@pytest.fixture
+def unproven(workspace: Path, marker: str) -> Iterator[ExtensionHost]:
+    """A good extension whose end will not be proven; what is left of it is reaped."""
+    with open_peer(workspace):
+        # the probe needs time to end what it started, so its verdict has to be known by now
+        before = set(hosted.own_children())
+    host = open_peer(workspace, limits=UNPROVEN, env=hosted.marked(marker))
+    (monitor,) = set(hosted.own_children()) - before
+    yield host
+    assert census.eventually(lambda: census.is_dead(monitor))
+    if monitor in hosted.own_children():
+        os.waitpid(monitor, 0)
+
+
+def test_a_kill_that_could_not_be_proven_names_the_process_and_the_cure(
+    unproven: ExtensionHost, scope: Scope
+) -> None:
+    for _ in range(2):
+        with pytest.raises(PeerError, match=r"process [0-9]+ could not be proven dead") as raised:
+            unproven.kill()
+        assert (raised.value.peer, raised.value.stage) == ('extension "peer"', "kill")
+        assert raised.value.hint == "latch reap ends it"
+    with pytest.raises(UsageError, match="was closed"):
+        unproven.call_tool("echo", {}, scope)
+
+
+def test_an_unproven_kill_after_a_failure_of_ours_stands_in_it(unproven: ExtensionHost) -> None:
+    with pytest.raises(UsageError, match="mine; .*process [0-9]+ could not be proven dead"):
+        with unproven:
+            raise UsageError("mine")
+
+
+def test_an_unproven_kill_after_somebody_elses_failure_is_raised_with_it(unproven: ExtensionHost) -> None:
+    with pytest.raises(PeerError, match="could not be proven dead") as raised:
+        with unproven:
+            raise RuntimeError("mine")
+    assert isinstance(raised.value.__context__, RuntimeError)
+
+
+def test_an_end_in_a_call_that_could_not_be_proven_says_so(unproven: ExtensionHost) -> None:
+    with pytest.raises(DeadlineMissed, match="process [0-9]+ could not be proven dead") as raised:
+        unproven.call_tool("sleep", {"seconds": 20}, Scope.root(0.2))
+    assert raised.value.hint == "latch reap ends it"
+
+
+# -- a start that fails on our side ------------------------------------------------------------------------
+
+
+NO_THREAD = """
+import os, sys, threading
+from pathlib import Path
+from latch.extensions.host import ExtensionHost
+from latch.system.sandbox import Sandbox
+from latch.system.scope import Scope
+from tests.support import census, hosted
+
+settings = hosted.peer(env=hosted.marked("MARKER"))
+sandbox = Sandbox(settings.sandbox)
+sandbox.ready(Scope.root(20), wanted="a test")
+threading.stack_size(1 << 46)
+try:
+    ExtensionHost.open(settings, workspace=Path(sys.argv[1]), scope=Scope.root(20), sandbox=sandbox)
+except RuntimeError as error:
+    print(error)
+print(len(census.carriers("MARKER")), len(hosted.own_children()))
+"""
+
+
+def test_a_housekeeper_that_cannot_start_leaves_no_child(workspace: Path, marker: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_THREAD.replace("MARKER", marker), str(workspace)],
+        cwd=hosted.CHECKOUT,
+        env={**os.environ, "PYTHONPATH": str(hosted.CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["can't start new thread", "0 0"], done
+
+
+# -- a trace that raises -----------------------------------------------------------------------------------
+
+
+class Breaking:
+    """A trace that raises *fault* at the first frame that holds *word*."""
+
+    def __init__(self, word: bytes, fault: BaseException) -> None:
+        self._word = word
+        self._fault = fault
+
+    def __call__(self, direction: str, body: bytes) -> None:
+        if self._word in body:
+            raise self._fault
+
+
+FAULTS: dict[str, Callable[[], BaseException]] = {
+    "somebody else's": lambda: ZeroDivisionError("mine"),
+    "of the system": lambda: OSError("mine"),
+    "a mistake": lambda: UsageError("mine"),
+    "of another peer": lambda: PeerGone("mine", peer="x", stage="y"),
+    "a cancel": lambda: Cancelled("mine"),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("word", [b'"initialize"', b'"ready"'])
+def test_a_trace_that_raises_during_the_start_ends_it_and_comes_out(
+    workspace: Path, scope: Scope, marker: str, word: bytes, kind: str
+) -> None:
+    fault = FAULTS[kind]()
+    settings = peer(env=hosted.marked(marker))
+    with pytest.raises(type(fault)) as raised:
+        ExtensionHost.open(settings, workspace=workspace, scope=scope, trace=Breaking(word, fault))
+    assert raised.value is fault
+    assert not census.carriers(marker)
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("word", [b'"arguments"', b"-32000"])
+def test_a_trace_that_raises_during_a_call_ends_the_extension_and_comes_out(
+    workspace: Path, scope: Scope, marker: str, word: bytes, kind: str
+) -> None:
+    fault = FAULTS[kind]()
+    settings = peer(env=hosted.marked(marker))
+    host = ExtensionHost.open(settings, workspace=workspace, scope=scope, trace=Breaking(word, fault))
+    with pytest.raises(type(fault)) as raised:
+        host.call_tool("error", {"message": "an answer"}, scope)
+    assert raised.value is fault
+    assert not census.carriers(marker)
+    with pytest.raises(UsageError, match="was ended, because its trace failed"):
+        host.call_tool("echo", {}, scope)
+    assert host.guard("tool.execute", GUARDED, scope).decision is Decision.DENY
+    host.close()
+
+
+def test_a_trace_that_raises_between_calls_is_met_by_the_next_one_and_others_are_looked_after(
+    workspace: Path, scope: Scope, marker: str
+) -> None:
+    fault = ZeroDivisionError("mine")
+    settings = peer("--misbehave", "requests-idle", env=hosted.marked(marker))
+    trace = Breaking(b"peer/unknown", fault)
+    with open_peer(workspace, "--misbehave", "requests-idle") as other:
+        host = ExtensionHost.open(settings, workspace=workspace, scope=scope, trace=trace)
+        time.sleep(4 * DEFAULT.process.housekeeping_seconds)
+        with pytest.raises(ZeroDivisionError) as raised:
+            host.call_tool("echo", {}, scope)
+        assert raised.value is fault and not census.carriers(marker)
+        with pytest.raises(UsageError, match="was ended, because its trace failed"):
+            host.call_tool("echo", {}, scope)
+        before = other.call_tool("count", {}, scope)
+        time.sleep(4 * DEFAULT.process.housekeeping_seconds)
+        assert other.call_tool("count", {}, scope) > before + 1
+
+
+def test_an_interrupt_inside_a_message_ends_the_extension(workspace: Path, scope: Scope, marker: str) -> None:
+    host = open_peer(workspace, env=hosted.marked(marker))
+    later(0.2, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        host.call_tool("sleep", {"seconds": 20}, scope)
+    assert not census.carriers(marker)
+    with pytest.raises(UsageError, match="was ended, because its use failed"):
+        host.call_tool("echo", {}, scope)
+
+
+# -- limits ------------------------------------------------------------------------------------------------
+
+
+def test_the_deadlines_of_the_limits_hold_where_the_entry_says_nothing(workspace: Path) -> None:
+    limits = replace(DEFAULT, lifecycle=replace(DEFAULT.lifecycle, request_seconds=0.2))
+    for entry, seconds in ((None, 0.2), (replace(DEFAULT.lifecycle, request_seconds=0.3), 0.3)):
+        settings = replace(peer("--misbehave", "silent:call"), lifecycle=entry)
+        host = ExtensionHost.open(settings, workspace=workspace, scope=Scope.root(30), limits=limits)
+        with pytest.raises(DeadlineMissed) as raised:
+            host.call_tool("echo", {}, Scope.root(30))
+        assert raised.value.seconds == seconds
+
+
+def test_the_limits_are_those_of_the_sandbox_unless_others_are_given(workspace: Path) -> None:
+    few = replace(DEFAULT, extension=ExtensionLimits(max_registrations=3))
+    sandbox = Sandbox(SandboxSettings(), limits=few)
+    with pytest.raises(PeerLimit, match="more than 3 registrations"):
+        ExtensionHost.open(peer(), workspace=workspace, scope=Scope.root(30), sandbox=sandbox)
+    ExtensionHost.open(
+        peer(), workspace=workspace, scope=Scope.root(30), sandbox=sandbox, limits=DEFAULT
+    ).close()
+
+
+def test_a_hint_lists_names_only_in_part(workspace: Path, scope: Scope) -> None:
+    names = [f"tool-{number:0100}" for number in range(50)]
+    options = [option for name in names for option in ("--tool", name)]
+    with open_peer(workspace, "--register", "", *options) as host:
+        with pytest.raises(UsageError) as raised:
+            host.call_tool("x", {}, scope)
+    assert raised.value.hint.startswith(f"it has: {names[0]}, ") and raised.value.hint.endswith("...")
+    assert len(raised.value.hint) == len("it has: ...") + DEFAULT.extension.max_quoted_chars
+
+
+def test_unknown_notifications_are_logged_at_debug(
+    workspace: Path, scope: Scope, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, logger="latch.extensions.host"):
+        with open_peer(workspace, "--misbehave", "notifications") as host:
+            ignored = host.ignored
+    assert 0 < ignored <= len(caplog.records)
+    assert {record.levelno for record in caplog.records} == {logging.DEBUG}
+    assert {record.getMessage() for record in caplog.records} == {
+        'extension "peer": unknown notification "log" ignored'
+    }
 
 
 # -- nothing is kept ---------------------------------------------------------------------------------------

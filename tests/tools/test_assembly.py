@@ -12,14 +12,29 @@ from typing import Any, Iterator
 
 import pytest
 
-from latch.errors import Cancelled, DeadlineMissed, LatchError, PeerGone, PeerProtocolError, PeerRefused
+from latch.errors import (
+    Cancelled,
+    DeadlineMissed,
+    LatchError,
+    PeerError,
+    PeerGone,
+    PeerProtocolError,
+    PeerRefused,
+    UsageError,
+)
 from latch.extensions.host import ExtensionHost
 from latch.limits import DEFAULT, ExtensionLimits
 from latch.settings import ExtensionSettings, SandboxSettings, Settings
 from latch.system.machine import Machine
 from latch.system.sandbox import Sandbox
 from latch.system.scope import Scope
-from latch.tools.assembly import check_extensions, close_extensions, open_extensions, sandbox_for
+from latch.tools.assembly import (
+    check_extensions,
+    close_extensions,
+    kill_extensions,
+    open_extensions,
+    sandbox_for,
+)
 from tests.support import census, hosted
 from tests.support.hosted import Trace, later, peer
 
@@ -247,6 +262,54 @@ def test_closing_reports_every_failure_newest_first_and_ends_all(
     ]
     assert marked.alive() == 0
     assert close_extensions(hosts) == []
+
+
+UNPROVEN = replace(DEFAULT, process=replace(DEFAULT.process, kill_seconds=0))
+
+
+@pytest.fixture
+def unproven(workspace: Path, box: Sandbox, scope: Scope, marked: Marked) -> Iterator[list[ExtensionHost]]:
+    """Two good extensions whose ends cannot be proven: no time is left for it; reaped afterwards."""
+    box.ready(scope, wanted="a test")
+    hasty = Sandbox(SandboxSettings(), limits=UNPROVEN)
+    entries = [marked.entry("one"), marked.entry("two")]
+    yield open_extensions(entries, workspace=workspace, sandbox=hasty, scope=scope)
+    assert census.eventually(lambda: all(map(census.is_dead, hosted.own_children())))
+    for pid in hosted.own_children():
+        os.waitpid(pid, 0)
+
+
+def test_all_are_killed_and_what_was_not_proven_stands_in_the_failure(
+    unproven: list[ExtensionHost], marked: Marked
+) -> None:
+    failure = UsageError("mine")
+    kill_extensions(unproven, failure)
+    assert census.eventually(lambda: marked.alive() == 0)
+    assert [fact.partition(": kill: process ")[0] for fact in failure.aftermath] == [
+        'extension "one"',
+        'extension "two"',
+    ]
+    assert all(fact.endswith(" could not be proven dead") for fact in failure.aftermath)
+
+
+def test_all_are_killed_before_what_was_not_proven_is_raised(
+    unproven: list[ExtensionHost], marked: Marked
+) -> None:
+    failure = KeyboardInterrupt()
+    with pytest.raises(PeerError, match='extension "one": kill: .* could not be proven dead') as raised:
+        kill_extensions(unproven, failure)
+    assert raised.value.__cause__ is failure
+    assert census.eventually(lambda: marked.alive() == 0)
+
+
+def test_closing_tells_what_could_not_be_proven(unproven: list[ExtensionHost]) -> None:
+    failures = close_extensions(unproven)
+    assert [(host.name, failure.peer) for host, failure in failures] == [
+        ("two", 'extension "two"'),
+        ("one", 'extension "one"'),
+    ]
+    assert all("could not be proven dead" in str(failure) for _, failure in failures)
+    assert {failure.hint for _, failure in failures} == {"latch reap ends it"}
 
 
 def test_the_sandbox_of_settings_has_their_machine_and_limits(tmp_path: Path) -> None:
