@@ -22,7 +22,7 @@ from ..limits import JsonLimits
 from ..wire.jsontext import parse_json
 from .files import read_kernel_text
 from .machine import Machine
-from .paths import both_names, lies_in_any, real_path
+from .paths import both_names, passes_through, real_path
 
 __all__ = [
     "BASELINE_OPTIONS",
@@ -239,7 +239,7 @@ def unavailable(name: str, *, wanted: str, detail: str = "") -> SandboxUnavailab
 
 def find_bubblewrap(setting: Path | None, machine: Machine, *, workspace: Path | None, wanted: str) -> Path:
     """Return the real path of the bwrap to use: the configured one, else the system's, else that of an
-    absolute PATH entry, neither name of which leads into the *workspace*.
+    absolute PATH entry, the way to which does not lead through the *workspace*.
 
     Raises :class:`SandboxUnavailable` when there is none or it is not to be trusted: setuid, writable
     by others, or not root's (nor, when configured, ours).
@@ -268,8 +268,7 @@ def _candidates(machine: Machine, workspace: Path | None) -> Iterator[Path]:
     closed = [] if workspace is None else both_names(workspace)
     for entry in machine.search_path.split(":"):
         program = Path(entry, "bwrap")
-        names = [*both_names(program), real_path(entry)]
-        if entry.startswith("/") and not any(lies_in_any(name, closed) for name in names):
+        if entry.startswith("/") and not passes_through(program, closed):
             yield program
 
 

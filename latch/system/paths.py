@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["both_names", "lies_in", "lies_in_any", "real_path", "relation_of"]
+from ..limits import FileLimits
+
+__all__ = ["both_names", "lies_in", "lies_in_any", "passes_through", "real_path", "relation_of"]
 
 
 def both_names(path: Path) -> list[str]:
@@ -33,6 +35,35 @@ def lies_in(path: str, tree: str) -> bool:
 def lies_in_any(path: str, trees: list[str]) -> bool:
     """Say whether *path* is or lies below one of *trees*."""
     return any(lies_in(path, tree) for tree in trees)
+
+
+def passes_through(path: str | Path, trees: list[str], limits: FileLimits = FileLimits()) -> bool:
+    """Say whether *path* lies below one of *trees* as it is named, where it really is, or on the way there.
+
+    Whoever may write a link on the way decides where it leads. Too many links are a way through anything.
+    """
+    place, links = "/", 0
+    # NOTE: not normalised, because ".." behind a link leads elsewhere.
+    pending = os.path.join(os.getcwd(), path).split("/")[::-1]
+    while pending:
+        part = pending.pop()
+        if part == "..":
+            place = os.path.dirname(place)
+        if part in ("", ".", ".."):
+            continue
+        place = os.path.join(place, part)
+        if lies_in_any(place, trees):
+            return True
+        try:
+            target = os.readlink(place)
+        except OSError:
+            continue
+        links += 1
+        if links > limits.max_links:
+            return True
+        pending.extend(target.split("/")[::-1])
+        place = "/" if target.startswith("/") else os.path.dirname(place)
+    return lies_in_any(os.path.abspath(path), trees) or lies_in_any(real_path(path), trees)
 
 
 def relation_of(path: str, other: str) -> str | None:

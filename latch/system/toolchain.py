@@ -25,7 +25,7 @@ from typing import Iterator
 from ..errors import CommandUnusable, ContainmentError
 from ..limits import FileLimits
 from .files import read_contained_head, read_contained_text, read_head, read_regular
-from .paths import both_names, lies_in, lies_in_any, real_path
+from .paths import both_names, lies_in, lies_in_any, passes_through, real_path
 
 __all__ = [
     "SYSTEM_TREES",
@@ -99,7 +99,7 @@ def resolve_command(command: str, *, search_path: str, outside: Path | None) -> 
         candidate = Path(entry, command)
         if not os.path.lexists(candidate) or os.path.isdir(candidate):
             continue
-        if outside is not None and lies_in_any(entry, both_names(outside)):
+        if outside is not None and passes_through(entry, both_names(outside)):
             unusable = _in_workspace(candidate)
             continue
         if os.path.isfile(candidate) and not os.access(candidate, os.X_OK):
@@ -509,8 +509,7 @@ def _parse_pyvenv(text: str | None) -> str | None:
 
 
 def _check_program(path: Path, outside: Path | None) -> Path:
-    real = real_path(path)
-    if outside is not None and any(lies_in_any(place, both_names(outside)) for place in (str(path), real)):
+    if outside is not None and passes_through(path, both_names(outside)):
         raise _in_workspace(path)
     if not os.path.exists(path):
         reason = "is a link to nothing" if os.path.lexists(path) else "does not exist"

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from latch.errors import ContainmentError
-from latch.system.bindsources import SECRET_ENTRIES, STARTUP_ENTRIES, check_bind_source, find_bind_refusal
+from latch.settings import SandboxSettings
+from latch.system.bindsources import (
+    SECRET_ENTRIES,
+    STARTUP_ENTRIES,
+    PrivatePlaces,
+    check_bind_source,
+    find_bind_refusal,
+    find_private_places,
+)
+from latch.system.machine import Machine
 from latch.system.toolchain import TOOLCHAIN_ROWS
 
 SSH = 'is "~/.ssh", which may hold secrets'
@@ -165,3 +174,84 @@ def test_the_tables_hold_each_entry_once() -> None:
 
 def test_only_first_components_are_patterns() -> None:
     assert [entry for entry in SECRET_ENTRIES if "*" in entry and "/" in entry] == []
+
+
+# -- what is ours
+
+
+def private(home: Path, *, settings: SandboxSettings = SandboxSettings(), **moved: Path) -> PrivatePlaces:
+    """Return what is private to the user of *home*."""
+    environment = {"HOME": str(home), **{name: str(path) for name, path in moved.items()}}
+    return find_private_places(Machine.read(environment), settings)
+
+
+def test_t11_our_directories_and_the_state_are_private_by_themselves(home: Path) -> None:
+    ours = (home / ".latch", home / ".latchkey")
+    assert private(home) == PrivatePlaces((*ours, home / ".latch" / "state"), ours, ())
+    assert not (home / ".latch").exists()
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        ".latch/config.toml",
+        ".latch/secrets.toml",
+        ".latch/credentials.json",
+        ".latch/credentials.json.enc",
+        ".latchkey/credentials.json",
+        ".latchkey/credentials.json.enc",
+    ],
+)
+def test_t11_where_a_linked_credential_really_lies_is_private(home: Path, tmp_path: Path, link: str) -> None:
+    (tmp_path / "vault").mkdir()
+    (tmp_path / "on-the-way").symlink_to(tmp_path / "vault" / "file")
+    (home / link).parent.mkdir()
+    (home / link).symlink_to(tmp_path / "on-the-way")
+    found = private(home)
+    assert tmp_path / "vault" in found.credentials and tmp_path / "vault" in found.directories
+    assert found.files == ()
+
+
+def test_t11_a_credential_beside_the_home_or_in_what_is_replaced_makes_no_directory_private(
+    home: Path,
+) -> None:
+    (home / ".latch").mkdir()
+    (home / ".latch" / "secrets.toml").symlink_to(home / "real.toml")
+    (home / ".latch" / "credentials.json").symlink_to("/tmp/real.json")
+    found = private(home)
+    assert found.files == (home / "real.toml", Path("/tmp/real.json"))
+    assert found.directories == (home / ".latch", home / ".latchkey", home / ".latch" / "state")
+
+
+def test_t11_directories_behind_links_are_private_where_they_are(home: Path, tmp_path: Path) -> None:
+    for name in ("latch", "keys", "conf", "state", "more"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"link-{name}").symlink_to(name)
+    settings = SandboxSettings(
+        state_directory=tmp_path / "link-state",
+        config_file=tmp_path / "link-conf" / "my.toml",
+        private_directories=(tmp_path / "link-more",),
+    )
+    found = private(
+        home,
+        settings=settings,
+        LATCH_DIRECTORY=tmp_path / "link-latch",
+        LATCHKEY_DIRECTORY=tmp_path / "link-keys",
+    )
+    assert found.directories == tuple(tmp_path / name for name in ("latch", "keys", "state", "more", "conf"))
+    assert found.credentials == (tmp_path / "latch", tmp_path / "keys")
+
+
+def test_t11_a_linked_configuration_file_is_private_where_it_is_and_where_it_is_linked(
+    home: Path, tmp_path: Path
+) -> None:
+    for name in ("conf", "vault"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "conf" / "my.toml").symlink_to(tmp_path / "vault" / "file")
+    found = private(home, settings=SandboxSettings(config_file=tmp_path / "conf" / "my.toml"))
+    assert {tmp_path / "vault", tmp_path / "conf"} <= set(found.directories)
+    assert tmp_path / "vault" in found.credentials and tmp_path / "conf" not in found.credentials
+
+
+def test_a_configuration_file_in_the_home_itself_does_not_make_the_home_private(home: Path) -> None:
+    assert home not in private(home, settings=SandboxSettings(config_file=home / "my.toml")).directories

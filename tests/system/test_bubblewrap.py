@@ -316,6 +316,23 @@ def test_the_workspaces_own_is_never_looked_at(tmp_path: Path, workspace: Path, 
     assert Path(named, "bwrap") in candidates_of(machine(named), None)
 
 
+@pytest.mark.parametrize("entry", ["{workspace}/way-out", "{workspace}/bin/../way-out", "{alias}/way-out"])
+def test_an_entry_that_leads_out_of_the_workspace_is_the_workspaces_all_the_same(
+    tmp_path: Path, workspace: Path, own: Path, entry: str
+) -> None:
+    (workspace / "bin").mkdir()
+    (workspace / "way-out").symlink_to(own.parent)
+    (tmp_path / "alias").symlink_to(workspace)
+    named = entry.format(workspace=workspace, alias=tmp_path / "alias")
+    assert Path(named, "bwrap") not in candidates_of(machine(named), workspace)
+    assert Path(named, "bwrap") in candidates_of(machine(named), None)
+
+
+def test_the_one_that_was_judged_is_the_one_that_is_used(tmp_path: Path, own: Path) -> None:
+    (tmp_path / "link").symlink_to(own)
+    assert find_bubblewrap(tmp_path / "link", machine(), workspace=None, wanted="a tool") == own
+
+
 # -- what it tells
 
 

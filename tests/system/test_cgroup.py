@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from latch.system.cgroup import enter_pids_group, make_pids_group, remove_pids_group
+from latch.system.cgroup import can_make_pids_groups, enter_pids_group, make_pids_group, remove_pids_group
 
 V1_MOUNT = "39 31 0:36 {root} /sys/fs/cgroup/pids rw,relatime shared:5 - cgroup cgroup rw,pids\n"
 MEMORY_MOUNT = "34 31 0:31 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
@@ -182,3 +182,30 @@ def test_a_group_whose_most_the_kernel_refuses_is_removed_again() -> None:
     remove_pids_group(group)
     assert make_pids_group(name, -5) is None
     assert not group.exists()
+
+
+@pytest.mark.parametrize("below", ["cpu pids\n", "cpu\n", ""])
+def test_whether_a_group_can_be_made_is_known_without_making_one(tmp_path: Path, below: str) -> None:
+    root = v2(tmp_path, ours="/a", directory="sys/fs/cgroup/a")
+    (root / "sys/fs/cgroup/a/cgroup.subtree_control").write_text(below)
+    assert can_make_pids_groups(root) is ("pids" in below)
+    assert sorted(path.name for path in (root / "sys/fs/cgroup/a").iterdir()) == ["cgroup.subtree_control"]
+
+
+def test_a_group_of_version_1_needs_nothing_but_the_right_to_make_it(tmp_path: Path) -> None:
+    root = v1(tmp_path, ours="/a", directory="sys/fs/cgroup/pids/a")
+    assert can_make_pids_groups(root) is True
+    (root / "sys/fs/cgroup/pids/a").rmdir()
+    assert can_make_pids_groups(root) is False
+
+
+def test_where_there_are_no_groups_none_can_be_made(tmp_path: Path) -> None:
+    assert can_make_pids_groups(tmp_path) is False
+
+
+def test_what_is_said_of_this_machine_is_so() -> None:
+    name = f"latch-test-{os.getpid()}-said"
+    said, group = can_make_pids_groups(), make_pids_group(name, 5)
+    if group is not None:
+        remove_pids_group(group)
+    assert said is (group is not None)

@@ -25,7 +25,9 @@ from latch.system.files import (
     read_contained_head,
     read_contained_text,
     read_head,
+    read_kernel_text,
     read_regular,
+    remove_tree,
     replace_file,
 )
 from latch.system.scope import Scope
@@ -560,3 +562,57 @@ def test_a_reading_error_of_the_disk_is_a_refusal() -> None:
     # The one regular file every Linux has whose bytes the kernel refuses to give.
     with pytest.raises(ContainmentError, match="cannot be read: " + os.strerror(errno.EIO).lower()):
         read_regular(Path("/proc/self/mem"), max_bytes=100)
+
+
+# -- removal and the kernel's files
+
+
+def test_the_kernels_text_is_read_and_its_silence_is_empty(tmp_path: Path) -> None:
+    assert read_kernel_text(Path("/proc/sys/kernel/ostype")) == "Linux\n"
+    (tmp_path / "odd").write_bytes(b"a\xff")
+    assert read_kernel_text(tmp_path / "odd") == "a\ufffd"
+    for path in (tmp_path / "absent", tmp_path, Path("/proc/self/mem")):
+        assert read_kernel_text(path) == ""
+
+
+def test_a_file_and_a_link_are_removed_without_their_target(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "link").symlink_to("kept")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("link", "fifo"):
+        remove_tree(tmp_path / name)
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]
+
+
+def test_a_directory_is_removed_with_all_in_it_and_no_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    tree = tmp_path / "tree"
+    (tree / "a" / "a" / "a").mkdir(parents=True)
+    (tree / "a" / "link").symlink_to(tmp_path / "kept")
+    (tree / "a" / "a" / "file").touch()
+    for closed in (tree / "a" / "a" / "a", tree / "a" / "a", tree / "a", tree):
+        closed.chmod(0)
+    remove_tree(tree)
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]
+
+
+def test_a_directory_deeper_than_any_path_or_stack_is_removed(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    place = os.open(tree, os.O_RDONLY)
+    for _ in range(2500):
+        os.mkdir("deeper", dir_fd=place)
+        deeper = os.open("deeper", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = deeper
+    os.close(place)
+    before = descriptors(tmp_path)
+    remove_tree(tree)
+    assert (list(tmp_path.iterdir()), descriptors(tmp_path)) == ([], before)
+
+
+def test_what_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        remove_tree(tmp_path / "absent")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from latch.settings import SandboxSettings
 from latch.system.machine import DEFAULT_PATH, Machine
 
 
@@ -88,3 +89,9 @@ def test_reading_creates_nothing(own_home: Path) -> None:
     assert machine.home == own_home
     assert not machine.latch_directory.exists()
     assert not machine.state_directory.exists()
+
+
+def test_the_state_lies_where_settings_say_and_by_default_in_our_directory() -> None:
+    machine = Machine.read({"LATCH_DIRECTORY": "/ours"})
+    assert machine.state_directory_of(SandboxSettings()) == Path("/ours/state")
+    assert machine.state_directory_of(SandboxSettings(state_directory=Path("/other"))) == Path("/other")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from latch.system.paths import both_names, lies_in, lies_in_any, real_path, relation_of
+from latch.limits import FileLimits
+from latch.system.paths import both_names, lies_in, lies_in_any, passes_through, real_path, relation_of
 
 
 @pytest.mark.parametrize(
@@ -47,3 +48,39 @@ def test_both_names_of_a_link_are_known(tmp_path: Path) -> None:
 def test_the_real_path_of_what_is_absent_goes_as_far_as_it_can(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     assert real_path(tmp_path / "link" / "absent") == str(tmp_path.resolve() / "real" / "absent")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tree/file", True),
+        ("tree", True),
+        ("tree/out/file", True),
+        ("alias/out/file", True),
+        ("over/file", True),
+        ("deep/../tree/file", True),
+        ("deep/up/../file", False),
+        ("other/../tree-too", False),
+        ("other/file", False),
+        ("loop", True),
+    ],
+)
+def test_a_way_through_a_tree_is_found_wherever_it_starts_and_ends(
+    tmp_path: Path, path: str, expected: bool
+) -> None:
+    for name in ("tree", "other/inner", "deep"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "tree" / "out").symlink_to(tmp_path / "other")
+    (tmp_path / "alias").symlink_to("tree")
+    (tmp_path / "over").symlink_to("tree/out")
+    # ".." behind this one is "other", not "deep".
+    (tmp_path / "deep" / "up").symlink_to("../other/inner")
+    (tmp_path / "loop").symlink_to("loop")
+    assert passes_through(tmp_path / path, [str(tmp_path / "tree")]) is expected
+
+
+def test_more_links_than_are_followed_are_a_way_through_anything(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("c")
+    assert passes_through(tmp_path / "a", ["/elsewhere"], FileLimits(max_links=2)) is False
+    assert passes_through(tmp_path / "a", ["/elsewhere"], FileLimits(max_links=1)) is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -425,6 +426,38 @@ def test_a_linked_resolver_file_is_copied_from_where_it_is(tmp_path: Path) -> No
     made = {one.arguments[-1]: one for one in survey(MACHINE, root=tmp_path).system}["/etc/resolv.conf"]
     assert (made.option, made.content) == ("--file", str(tmp_path / "stub.conf"))
     assert str(made) == f"--file /etc/resolv.conf < {tmp_path}/stub.conf"
+
+
+def test_a_file_of_etc_that_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    # Its first bytes cannot be read by anybody, whatever its mode says.
+    (tmp_path / "etc" / "hosts").symlink_to("/proc/self/mem")
+    os.mkfifo(tmp_path / "etc" / "services")
+    layout = survey(MACHINE, root=tmp_path)
+    assert not {"/etc/hosts", "/etc/services"} & set(paths_of(layout))
+    assert [text.partition(": ")[0] for text in layout.missing] == [
+        "/etc/hosts is not shown",
+        "/etc/services is not shown",
+    ]
+    assert "cannot be read: input/output error" in layout.missing[0]
+    made = plan(layout=layout)
+    assert made.missing == layout.missing
+    assert [line for line in made.lines() if line.startswith("missing: ")] == [
+        f"missing: {text}" for text in layout.missing
+    ]
+
+
+def test_t16_a_plan_without_a_process_limit_says_so() -> None:
+    assert plan(bounded=False).missing == ("no process limit (root)",)
+    assert plan().missing == ()
+
+
+def test_a_plan_counts_the_words_that_bubblewrap_is_given() -> None:
+    made = SandboxPlan(
+        operations=(Operation("--clearenv"), Operation("--file", ("/a",), content=b"1"), Operation("--dir", ("/b",))),
+        argv=("tool", "x"), required=(), missing=(), network=False, resources=ResourceLimits(),
+    )  # fmt: skip
+    assert made.argument_count == 1 + 3 + 2 + 2
 
 
 def test_a_resolver_link_to_nothing_is_left_out(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""What may be a workspace, what is shown besides, what is masked, and where toolchains are found, for real."""
+"""What may be a workspace, what is shown besides and masked, and where toolchains are found, for real."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +13,9 @@ import pytest
 
 from latch.errors import CommandUnusable, ContainmentError, UsageError
 from latch.settings import SandboxSettings
+from latch.system.cgroup import can_make_pids_groups
 from tests.support.fake_bwrap import program
-from tests.support.sandboxes import SYSTEM_PATH, Place, git, needs, place_in, system_python
+from tests.support.sandboxes import ROOT, SYSTEM_PATH, Place, git, needs, place_in, system_python
 
 
 @pytest.fixture
@@ -201,6 +204,156 @@ def test_a_credential_linked_to_a_tree_that_everybody_reads_masks_nothing(place:
     (place.home / ".netrc").symlink_to("/usr/share/doc")
     (place.home / ".npmrc").symlink_to("/usr/no-such-file")
     assert not any("masked" in line for line in place.plan().lines())
+
+
+def test_t11_a_credential_linked_from_our_directory_is_masked_whoever_built_the_settings(
+    place: Place, sandbox: Path
+) -> None:
+    for name in ("latch", "latchkey", "config"):
+        (place.workspace / name).mkdir()
+        (place.workspace / name / "real").write_text("secret")
+    for name, target in (
+        (".latch/secrets.toml", "latch"),
+        (".latchkey/credentials.json.enc", "latchkey"),
+        ("elsewhere/c.toml", "config"),
+    ):
+        (place.home / name).parent.mkdir(exist_ok=True)
+        (place.home / name).symlink_to(place.workspace / target / "real")
+    said = place.run("sh", "-c", "cat latch/real latchkey/real; cat config/real; ls", writable=True)
+    assert said.stdout == b"secretconfig\nlatch\nlatchkey\n"
+    # The file that a configuration came from is refused where a repository could write it.
+    refused(place.with_settings(config_file=place.home / "elsewhere" / "c.toml"), place.workspace, "lies in")
+
+
+@pytest.mark.parametrize("below", ["", "real", ".."])
+def test_t11_no_path_of_an_operator_shows_a_linked_credential(
+    place: Place, tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "around" / "vault").mkdir(parents=True)
+    (tmp_path / "around" / "vault" / "real").touch()
+    (place.home / ".latch").mkdir()
+    (place.home / ".latch" / "secrets.toml").symlink_to(tmp_path / "around" / "vault" / "real")
+    with pytest.raises(ContainmentError, match="which is private"):
+        place.prepare_peer("sh", ro_paths=(tmp_path / "around" / "vault" / below,))
+
+
+def test_t11_a_credential_that_lies_in_the_home_itself_is_not_shown_by_name(place: Place) -> None:
+    (place.home / "real.toml").touch()
+    (place.home / ".latch").mkdir()
+    (place.home / ".latch" / "secrets.toml").symlink_to(place.home / "real.toml")
+    with pytest.raises(ContainmentError, match="which is private"):
+        place.prepare_peer("sh", ro_paths=(place.home / "real.toml",))
+    place.prepare_peer("sh")
+
+
+def test_t11_a_workspace_that_holds_a_link_to_the_configuration_is_refused(
+    place: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "c.toml").touch()
+    (place.workspace / "c.toml").symlink_to(tmp_path / "c.toml")
+    configured = place.with_settings(config_file=place.workspace / "c.toml")
+    refused(configured, place.workspace, "lies in the workspace")
+
+
+# -- words
+
+SURROGATE = "a\ud800"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("true", 5), "word 1 of the command line must be a string, found int"),
+        ((b"true",), "word 0 of the command line must be a string, found bytes"),
+        (("true", "x", "a\0b"), "word 2 of the command line contains a NUL character"),
+        (("true", SURROGATE), "word 1 of the command line holds a lone surrogate"),
+    ],
+)
+def test_a_word_that_no_program_can_be_given_is_named_by_its_place(
+    place: Place, argv: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        place.prepare(*argv)
+    assert str(caught.value) == said
+    with pytest.raises(UsageError) as caught:
+        place.prepare_peer(*argv)
+    assert str(caught.value) == said.replace("command line", "command and args")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("A", 1, 'the value of variable "A" must be a string, found int'),
+        ("A", "b\0", 'the value of variable "A" contains a NUL character'),
+        ("A", SURROGATE, 'the value of variable "A" holds a lone surrogate'),
+        (1, "b", "the name of a variable must be a string, found int: 1"),
+        ("", "b", "the name of a variable must not be empty or contain \"=\": ''"),
+        ("A=B", "b", "the name of a variable must not be empty or contain \"=\": 'A=B'"),
+    ],
+)
+def test_a_variable_that_no_program_can_be_given_is_named(
+    place: Place, name: str, value: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        place.prepare_peer("sh", environment={name: value})
+    assert str(caught.value) == said
+
+
+def test_a_name_that_is_no_text_is_handed_on_as_it_is(place: Place, sandbox: Path) -> None:
+    odd = os.fsdecode(b"a\xff")
+    assert place.run("printf", "%s", odd).stdout == b"a\xff"
+
+
+# -- how much bubblewrap takes
+
+
+def test_a_plan_of_as_many_words_as_bubblewrap_takes_starts_and_one_more_is_refused(
+    place: Place, sandbox: Path
+) -> None:
+    most = place.limits.process.max_sandbox_arguments
+    words = most - place.plan().argument_count - 11
+    assert place.run("true", *["x"] * words).status == 0
+    with pytest.raises(CommandUnusable) as caught:
+        place.prepare("true", *["x"] * (words + 1))
+    assert str(caught.value) == (
+        f'cannot start command "true": its plan takes {most + 1} arguments, and bubblewrap takes {most}'
+    )
+    assert (caught.value.status, "ro_paths" in (caught.value.hint or "")) == (125, True)
+
+
+# -- what planning leaves behind
+
+PLAN = """
+import sys
+made = []
+sys.addaudithook(lambda name, given: made.append((name, str(given[0]))) if name in ("os.mkdir", "open") and (
+    name == "os.mkdir" or "w" in str(given[1]) or "a" in str(given[1])) else None)
+from pathlib import Path
+from latch.settings import SandboxSettings
+from latch.system.machine import Machine
+from latch.system.planning import Planner
+plan = Planner(SandboxSettings(), Machine.read()).prepare_command(
+    ("true",), workspace=Path(sys.argv[1]), writable=True, network=False, features=frozenset()).plan
+print(made)
+"""
+
+
+def test_t16_planning_makes_nothing_not_even_for_a_moment(place: Place) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN, str(place.workspace)],
+        env={"PATH": place.path, "HOME": str(place.home), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def test_t16_for_root_the_plan_says_when_there_is_no_process_limit(place: Place) -> None:
+    expected = os.getuid() != 0 or can_make_pids_groups()
+    assert ("no process limit (root)" in place.plan().missing) is not expected
+    probe = place.sandbox.planner.prepare_probe(
+        ("/bin/sh",), wanted="a probe", network=False, features=frozenset()
+    )
+    assert ("no process limit (root)" in probe.plan.missing) is not expected
 
 
 # -- the command

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from latch.errors import Denied
+from latch.limits import FileLimits
 from latch.system.machine import Machine
 from latch.system.workspace import (
     PROTECTED_NAMES,
+    AppearedFile,
     Protection,
     WorkspaceView,
     git_identity,
@@ -162,6 +164,18 @@ def test_the_grant_closes_what_binds_the_entries_of_worktrees(repository: Path, 
     assert {entry, entry.parent} <= kept(view)
 
 
+def test_t3_submodules_deeper_than_are_looked_for_refuse_the_grant(repository: Path) -> None:
+    deep = repository / ".git" / "modules" / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    (deep / "config").touch()
+    assert deep / "config" in closed(opened(repository))
+    with pytest.raises(Denied, match="nested too deeply") as caught:
+        look_at_workspace(
+            repository, uid=UID, writable=True, git_metadata=True, limits=FileLimits(max_module_depth=2)
+        )
+    assert (caught.value.rule, f'"{deep.parent}"' in str(caught.value)) == ("T3", True)
+
+
 @pytest.mark.parametrize("name", ["config", "hooks", "info", "modules", "worktrees", "info/exclude"])
 def test_t3_a_link_in_place_of_what_is_closed_refuses_the_grant(
     repository: Path, tmp_path: Path, name: str
@@ -305,6 +319,46 @@ def test_t3_what_redirects_git_is_removed_and_reported(repository: Path, name: s
     planted.write_text("/somewhere\n")
     assert [one.path for one in remove_planted_git_files(view, repository, before)] == [planted]
     assert not planted.exists()
+
+
+@pytest.mark.parametrize("name", ["commondir", "gitdir", "config.worktree"])
+@pytest.mark.parametrize("place", ["", "worktrees/planted"])
+def test_t3_a_planted_directory_is_removed_with_all_in_it_and_reported(
+    repository: Path, tmp_path: Path, name: str, place: str
+) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    view = opened(repository)
+    before = planted_git_files(view, repository)
+    planted = repository / ".git" / place / name
+    (planted / "a" / "b").mkdir(parents=True)
+    (planted / "a" / "link").symlink_to(tmp_path / "kept")
+    (planted / "a").chmod(0)
+    assert remove_planted_git_files(view, repository, before) == [AppearedFile(planted)]
+    assert not os.path.lexists(planted) and (tmp_path / "kept" / "file").exists()
+
+
+def test_t3_a_file_that_became_a_directory_is_removed(repository: Path) -> None:
+    planted = repository / ".git" / "config.worktree"
+    planted.touch()
+    view = opened(repository)
+    before = planted_git_files(view, repository)
+    planted.unlink()
+    planted.mkdir()
+    assert remove_planted_git_files(view, repository, before) == [AppearedFile(planted)]
+
+
+def test_t3_what_cannot_be_removed_is_reported_as_still_there(repository: Path) -> None:
+    view = opened(repository)
+    planted = repository / ".git" / "commondir"
+    planted.touch()
+    if os.getuid() == 0:
+        pytest.skip("permissions do not hold root")
+    planted.parent.chmod(0o500)
+    try:
+        assert remove_planted_git_files(view, repository, {}) == [AppearedFile(planted, removed=False)]
+    finally:
+        planted.parent.chmod(0o700)
 
 
 def test_t3_a_planted_link_is_removed_and_its_target_is_not(repository: Path, tmp_path: Path) -> None:
