@@ -355,12 +355,12 @@ class Child:
             self._kill_init()
             # NOTE: only a monitor whose sandbox was killed just now is about to end by itself.
             patience = self._limits.drain_seconds if self._init_pid is not None else 0.0
-            if not self._wait_monitor(scope.shielded(patience)):
-                self._kill_monitor_group()
+            self._wait_monitor(scope.shielded(patience))
+            self._kill_monitor_group()
             if self._init_descriptor < 0:
                 self._learn_init_of_dead_monitor(scope)
                 self._kill_init()
-            proven = self._wait_monitor(scope) and self._wait_init(scope)
+            proven = self._wait_monitor(scope) and self._process.poll() is not None and self._wait_init(scope)
             self.is_proven_dead = proven
             self._drain_stderr(scope)
             self._read_status()
@@ -384,8 +384,9 @@ class Child:
             pass
 
     def _kill_monitor_group(self) -> None:
-        # NOTE: not reaped yet, so the number cannot have been used again.
-        if self._process.poll() is None:
+        # NOTE: before it is reaped, so that the number cannot have been used again, and also when it is dead: one
+        # that died early leaves a process 1 in its group that nobody will ever let go or end.
+        if self._process.returncode is None:
             try:
                 os.killpg(self._process.pid, signal.SIGKILL)
             except OSError:
@@ -403,16 +404,20 @@ class Child:
             self._adopt_init(checked_by_parent=False)
 
     def _wait_monitor(self, scope: Scope) -> bool:
+        """Wait until the monitor is dead, without reaping it."""
         try:
-            while self._process.poll() is None:
+            while self._monitor_runs():
                 # NOTE: the end of the status pipe comes just before the process can be reaped.
                 reads = [self._pipes.status] if self._pipes.status >= 0 and not self._reports.ended else []
                 ready, _ = scope.wait(reads, at_most=self._limits.reap_poll_seconds)
                 if ready:
                     self._read_status()
         except TimeoutError:
-            return self._process.poll() is not None
+            return not self._monitor_runs()
         return True
+
+    def _monitor_runs(self) -> bool:
+        return self._process.returncode is None and identify(self._process.pid) is not None
 
     def _wait_init(self, scope: Scope) -> bool:
         if self._init_descriptor < 0:

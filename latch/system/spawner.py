@@ -205,8 +205,9 @@ def end_group(process: subprocess.Popen[bytes], *, seconds: float) -> bool:
 
     Enough for what waits at its gate; the ledger covers the rest.
     """
-    # NOTE: not reaped yet, so the number cannot have been used again.
-    if process.poll() is None:
+    # NOTE: before it is reaped, so that the number cannot have been used again, and also when it is dead: a
+    # bubblewrap that died early leaves a process 1 in its group that nobody will ever let go or end.
+    if process.returncode is None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except OSError:

@@ -11,9 +11,10 @@ import errno
 import os
 import platform
 import resource
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterator
 
 from ..errors import DeadlineMissed, LatchError, PeerGone, StoreError, UsageError
 from ..limits import Limits, ProcessLimits
@@ -58,12 +59,23 @@ class Starter:
         for path in prepared.plan.required:
             if not path.exists():
                 ensure_directory(path)
+        with _telling_what(prepared.wanted):
+            return self._start(bubblewrap, prepared, scope, stdin, explain)
+
+    def _start(
+        self,
+        bubblewrap: Bubblewrap,
+        prepared: Prepared,
+        scope: Scope,
+        stdin: int | None,
+        explain: Callable[[str], LatchError],
+    ) -> Child:
         token = self._ledger.begin(prepared.wanted, groups=self._groups)
         try:
             pipes, request = pipes_and_request(bubblewrap, prepared.plan, token, stdin)
-        except (LatchError, OSError) as error:
+        except (LatchError, OSError):
             self._ledger.ended(token)
-            raise _for_caller(error, prepared.wanted) from error.__cause__
+            raise
         try:
             process = spawner.spawn(request, scope, limits=self._limits.process)
         except BaseException as error:
@@ -71,7 +83,7 @@ class Starter:
             # NOTE: given up midway, the entry stays open: the spawner thread may only now be ending the process.
             if _is_refusal(error):
                 self._ledger.ended(token)
-            raise _for_caller(error, prepared.wanted) from error.__cause__
+            raise
         group = self._make_group(token, prepared.plan)
         child = Child(
             process,
@@ -82,9 +94,9 @@ class Starter:
         )
         try:
             is_set_up = self._pass_gate(child, token, group, prepared.plan, scope)
-        except BaseException as error:
+        except BaseException:
             child.end(scope.shielded(self._limits.process.kill_seconds))
-            raise _for_caller(error, prepared.wanted) from error.__cause__
+            raise
         if not is_set_up:
             ended = child.end(scope.shielded(self._limits.process.kill_seconds))
             if ended.executed:
@@ -200,11 +212,16 @@ def _is_refusal(error: BaseException) -> bool:
     return isinstance(error, (UsageError, OSError)) and not isinstance(error, DeadlineMissed)
 
 
-def _for_caller(error: BaseException, wanted: str) -> BaseException:
-    # NOTE: a missed deadline is both.
-    if isinstance(error, OSError) and not isinstance(error, LatchError):
-        return unavailable("unknown", wanted=wanted, detail=str(error.strerror))
-    return error
+@contextmanager
+def _telling_what(wanted: str) -> Iterator[None]:
+    """Turn a failure of the system into one that says that *wanted* could not be started."""
+    try:
+        yield
+    except LatchError:
+        # NOTE: a missed deadline is a failure of the system as well, to the language.
+        raise
+    except OSError as error:
+        raise unavailable("unknown", wanted=wanted, detail=str(error.strerror)) from error
 
 
 def pipes_and_request(

@@ -610,6 +610,14 @@ def test_only_a_monitor_that_gave_up_by_itself_never_ran_its_program(
         assert child.end(patient()) == expected
 
 
+def test_what_a_monitor_that_died_early_left_in_its_group_is_ended(marker: str) -> None:
+    with plain_child("sleep 60 & exit 1", environment={"LATCH_TEST_MARK": marker}) as child:
+        assert eventually(lambda: not running(child))
+        assert len(carriers(marker)) == 1
+        child.end(patient())
+        assert carriers(marker) == []
+
+
 def test_a_reader_of_stderr_that_raises_does_not_keep_the_child_from_its_end() -> None:
     def fail(_: bytes) -> None:
         raise Cancelled("enough")

@@ -417,3 +417,17 @@ def test_an_end_that_is_not_seen_in_time_is_not_claimed() -> None:
     assert not spawner.end_group(process, seconds=0)
     assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
     assert read_all(output) == ""
+
+
+def test_what_a_leader_that_is_dead_already_left_in_its_group_is_ended() -> None:
+    made, output = request(
+        ("/bin/sh", "-c", "sleep 60 & exit 1"), {"PATH": os.environ["PATH"], "MARK": "left-over"}
+    )
+    process = spawner.spawn(made, patient())
+    assert eventually(
+        lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    )
+    assert len(carriers("MARK=left-over")) == 1
+    assert spawner.end_group(process, seconds=PATIENCE_SECONDS)
+    assert read_all(output) == ""
+    assert process.returncode == 1
