@@ -193,7 +193,7 @@ class Planner:
         count, most = plan.argument_count + _WORDS_OF_A_START, self._limits.process.max_sandbox_arguments
         if count > most:
             raise CommandUnusable(
-                f"cannot start {wanted}: its plan takes {count} arguments, and bubblewrap takes {most}",
+                f"the plan takes {count} arguments, and bubblewrap takes {most}",
                 status=125,
                 hint="name fewer paths in ro_paths and rw_paths, and fewer arguments and variables",
             )

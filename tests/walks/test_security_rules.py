@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from latch.errors import CommandUnusable, ContainmentError, Denied, UsageError
-from latch.settings import SandboxSettings
+from latch.extensions.host import ExtensionHost
+from latch.settings import ExtensionSettings, SandboxSettings
+from latch.system.command import run_sandboxed
 from latch.system.sandbox import Sandbox
 from latch.system.scope import Scope
 from latch.system.workspace import PROTECTED_NAMES
@@ -136,7 +138,8 @@ for parent in ("modules", "worktrees"):
         for name in ("config", "hooks/pre-commit") if parent == "modules" else ("commondir", "gitdir"):
             attempt(f"{parent} {name}", lambda: put(f"{path}/{name}"))
         attempt("rename " + parent + " entry", lambda: os.rename(path, path + "-moved"))
-    if os.path.isdir(top + "/" + parent): attempt("rename " + parent, lambda: os.rename(top + "/" + parent, top + "/x"))
+    whole = top + "/" + parent
+    if os.path.isdir(whole): attempt("rename " + parent, lambda: os.rename(whole, top + "/x"))
 for name in ("commondir", "gitdir", "config.worktree"):
     put(os.path.join(top, name))
 print(json.dumps(done))
@@ -157,6 +160,30 @@ PLANTED = {"commondir", "gitdir", "config.worktree"}
 def test_t3_a_plain_repository_keeps_what_git_executes(place: Place, repository: Path) -> None:
     assert attack_git(place, repository / ".git") == ([], PLANTED)
     assert git(repository, "status", "--porcelain") == ""
+
+
+def test_t3_planted_directories_go_whole_however_deep_and_are_reported(
+    place: Place, repository: Path
+) -> None:
+    program = """
+import os
+os.chdir(".git")
+os.makedirs("worktrees/new/commondir/x")
+os.mkdir("config.worktree", 0)
+os.mkdir("gitdir")
+os.chdir("gitdir")
+os.symlink(os.environ["LATCH_WORKSPACE"], "link")
+for _ in range(1500):
+    os.mkdir("deeper")
+    os.chdir("deeper")
+"""
+    result = place.run(system_python(), "-I", "-c", program, writable=True, git_metadata=True)
+    assert result.status == 0, result.stderr.decode()
+    planted = ["config.worktree", "gitdir", "worktrees/new/commondir"]
+    assert [str(one.path.relative_to(repository / ".git")) for one in result.removed] == planted
+    assert all(one.removed for one in result.removed)
+    assert not any(os.path.lexists(repository / ".git" / name) for name in planted)
+    assert git(repository, "log", "--format=%s") == "one"
 
 
 def test_t3_a_repository_without_hooks_cannot_get_any(place: Place) -> None:
@@ -267,6 +294,55 @@ def test_t11_what_is_ours_is_neither_shown_nor_a_workspace(place: Place) -> None
     found = masked.run("sh", "-c", "cat ours/*/file; ls ours; mv ours/state ours/moved", writable=True)
     assert found.stdout == b"configured\nkeys\nstate\n"
     assert found.status != 0
+
+
+LINKED = """
+import sys
+sys.path.append(sys.argv[1])
+from sdk import Extension
+ext = Extension()
+@ext.tool()
+def read(arguments):
+    try:
+        with open(arguments["path"]) as stream:
+            return stream.read()
+    except OSError as error:
+        return error.strerror
+ext.run()
+"""
+
+
+@pytest.mark.parametrize("way", ["command", "extension"])
+def test_t11_settings_built_in_code_hide_a_linked_credential_too(
+    place: Place, own_home: Path, tmp_path: Path, way: str
+) -> None:
+    vault = place.workspace / "vault"
+    vault.mkdir()
+    for name in ("real.toml", "beside"):
+        (vault / name).write_text("secret")
+    (own_home / ".latch").mkdir(mode=0o700)
+    (own_home / ".latch" / "secrets.toml").symlink_to(vault / "real.toml")
+    scope = Scope.root(30)
+    if way == "command":
+        done = run_sandboxed(
+            ("cat", "vault/real.toml", "vault/beside"), workspace=place.workspace, scope=scope
+        )
+        assert (done.status != 0, done.stdout) == (True, b"")
+        return
+    (tmp_path / "read.py").write_text(LINKED)
+    sdk = str(ROOT / "latch" / "extensions")
+
+    def settings(*shown: Path) -> ExtensionSettings:
+        words = (str(tmp_path / "read.py"), sdk)
+        return ExtensionSettings(
+            name="reader", command=system_python(), args=words, ro_paths=(Path(sdk), *shown), network=False
+        )
+
+    with ExtensionHost.open(settings(), workspace=place.workspace, scope=scope) as host:
+        for name in ("real.toml", "beside"):
+            assert host.call_tool("read", {"path": str(vault / name)}, scope) == "Permission denied"
+    with pytest.raises(ContainmentError, match="which is private"):
+        ExtensionHost.open(settings(vault), workspace=place.workspace, scope=scope)
 
 
 @pytest.mark.parametrize("kind", ["home", "ancestor", "root", "state", "configuration"])

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from latch.limits import DEFAULT
+from latch.system.cgroup import can_make_pids_groups, pids_groups
 from tests.support.command_line import Done, Operator, listing, sealed_home
 from tests.support.fake_bwrap import RAN, failing_bwrap
 
@@ -68,8 +70,10 @@ def test_json_is_one_document_and_tells_what_is_used(operator: Operator) -> None
         "hardening",
         "session keyring",
         "abstract sockets",
+        "certificates",
     ):
         assert subject in known
+    assert known["proxy"]["text"] == "none"
     assert known["kernel"]["text"] == platform.release()
     if os.getuid() != 0:
         assert known["process limit"]["text"] == "by RLIMIT_NPROC"
@@ -174,6 +178,14 @@ def test_without_any_bwrap_the_package_is_named(operator: Operator, sandbox: Pat
     assert "cure: install the distribution's package bubblewrap" in done.text
 
 
+def test_a_bwrap_of_the_workspace_is_not_used_whatever_path_says(operator: Operator, sandbox: Path) -> None:
+    fake = failing_bwrap(operator.workspace / "bin" / "bwrap", "")
+    hidden = (str(sandbox), "--dev-bind", "/", "/", "--ro-bind", "/dev/null", os.path.realpath(sandbox), "--")
+    env = operator.environment(PATH=f"{fake.parent}:/usr/bin:/bin")
+    assert "[absent]" in failed(operator, before=hidden, env=env).text
+    assert not fake.with_name(RAN).exists()
+
+
 def test_each_fault_of_the_configuration_is_a_finding(operator: Operator) -> None:
     operator.configure({"name": "lint", "command": "python3", "shell": True}, top="nonsense = 1")
     done = failed(operator)
@@ -237,6 +249,38 @@ def test_what_extensions_can_reach_is_noted(operator: Operator) -> None:
     assert known["socket"]["text"] == f"{operator.workspace / 'agent.sock'} can be connected to from inside"
 
 
+def test_t23_what_a_shared_network_means_is_tested_from_inside(operator: Operator) -> None:
+    known = examine(operator)
+    assert known["shared network"]["state"] == known["closed network"]["state"] == "ok"
+    assert "metadata addresses and all else that this machine reaches" in known["shared network"]["text"]
+    assert known["closed network"]["text"] == "a child without it sees no service of this machine"
+
+
+def test_a_search_for_sockets_that_ended_early_says_so(operator: Operator) -> None:
+    for number in range(DEFAULT.file.max_socket_search_entries + 1):
+        (operator.workspace / str(number)).touch()
+    assert f"entries below {operator.workspace} were looked at" in examine(operator)["socket"]["text"]
+
+
+def test_certificates_and_ignored_proxies_are_named_without_their_values(operator: Operator) -> None:
+    operator.configure(top="")
+    env = operator.environment(
+        LATCH_CA_BUNDLE=str(operator.file), SSL_CERT_FILE="/absent", HTTPS_PROXY="http://me:hunter2@proxy"
+    )
+    done = operator.run("doctor", "-q", env=env)
+    assert f"ok    certificates: {operator.file} (environment LATCH_CA_BUNDLE)\n" in done.text
+    assert "note  proxy: none: HTTPS_PROXY of the environment is ignored\n" in done.text
+    assert "hunter2" not in done.text
+
+
+def test_t16_for_root_it_says_whether_there_is_a_process_limit(operator: Operator) -> None:
+    if os.getuid() != 0:
+        pytest.skip("the limit of an ordinary user needs no group")
+    known = examine(operator)["process limit"]
+    expected = f"by control group in {pids_groups()}" if can_make_pids_groups() else "no process limit (root)"
+    assert known["text"] == expected
+
+
 def test_without_network_and_sockets_there_is_nothing_to_note(operator: Operator) -> None:
     operator.configure(operator.peer())
     assert not {"network", "socket"} & set(examine(operator))
@@ -248,6 +292,13 @@ def test_the_plan_is_that_of_a_read_only_command_here(operator: Operator) -> Non
     text = operator.run("doctor", "--plan", "-q").text
     assert "\nplan of a read-only command here:\n" in text
     assert f"--ro-bind {operator.workspace} {operator.workspace}" in text
+
+
+def test_a_plan_that_cannot_be_made_is_a_finding(operator: Operator) -> None:
+    done = failed(operator, "--plan", "-C", str(operator.home))
+    assert done.status == 2
+    assert [line for line in done.text.splitlines() if line.startswith("fail  plan: workspace ")]
+    assert "ok    sandbox, no network" in done.text
 
 
 def test_a_package_that_is_missing_is_a_note(operator: Operator) -> None:
