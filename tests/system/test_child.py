@@ -615,7 +615,7 @@ def test_what_a_monitor_that_died_early_left_in_its_group_is_ended(marker: str) 
         assert eventually(lambda: not running(child))
         assert len(carriers(marker)) == 1
         child.end(patient())
-        assert carriers(marker) == []
+        assert eventually(lambda: carriers(marker) == [])
 
 
 def test_a_reader_of_stderr_that_raises_does_not_keep_the_child_from_its_end() -> None:

@@ -24,18 +24,29 @@ pytestmark = [pytest.mark.usefixtures("sandbox"), pytest.mark.soak]
 KILLS = 200 if os.environ.get("LATCH_SOAK") == "1" else 20
 SIDE_BY_SIDE = 3
 NEAR_SECONDS = 0.008
-LONGEST_SECONDS = 0.5
 POLL_SECONDS = 0.0005
 TOKEN = b"LATCH_PROCESS_TOKEN="
 
 CHECK = ("extensions", "--check", "-q")
 CALL = ("call", "-q", "hung/sleep", '{"seconds": 60}')
+DEMO = ("demo",)
+DOCTOR = ("doctor", "-q")
+# Each with how many starts it has: two questions to bubblewrap and a probe, then the extensions; the demo has one,
+# and doctor another probe.
+COMMANDS = ((CALL, 5), (CHECK, 5), (DEMO, 3), (DOCTOR, 3))
+# What each surely takes; the first two hang, and the demo waits for 0.5 s.
+LONGEST_SECONDS = {CALL: 0.5, CHECK: 0.5, DEMO: 0.4, DOCTOR: 0.05}
+
+
+def places(operator: Operator) -> Path:
+    """Return the directory for temporary files of *operator*, where a throw-away run has its ledger."""
+    return operator.place / "temporary"
 
 
 def records(operator: Operator) -> list[dict[str, object]]:
-    """Return what the ledger of *operator* holds; a torn last line is left out."""
+    """Return what the ledgers of *operator* hold; a torn last line is left out."""
     found = []
-    for file in operator.ledger.glob("*.jsonl"):
+    for file in (*operator.ledger.glob("*.jsonl"), *places(operator).glob("*/*/state/ledger/*.jsonl")):
         try:
             lines = file.read_bytes().split(b"\n")
         except OSError:
@@ -87,24 +98,23 @@ def kill_once(place: Path, number: int) -> Kill:
     """Kill one Latch, reap, and look; what is left nevertheless is ended and told."""
     source = random.Random(number)
     operator = Operator(place / str(number))
-    operator.configure(operator.peer(), operator.peer("--misbehave", "ignores-cancel", name="hung"))
+    places(operator).mkdir()
+    environment = operator.environment(TMPDIR=str(places(operator)))
     near = number % 2 == 0
-    arguments = CALL
-    if number % 4 > 1:
-        operator.configure(operator.peer(), operator.peer("--misbehave", "silent:registration", name="hung"))
-        arguments = CHECK
-    with operator.start(*arguments) as process:
+    arguments, starts = COMMANDS[number // 2 % len(COMMANDS)]
+    hangs = "silent:registration" if arguments == CHECK else "ignores-cancel"
+    operator.configure(operator.peer(), operator.peer("--misbehave", hangs, name="hung"))
+    with operator.start(*arguments, env=environment) as process:
         if near:
-            # The probe's start is the first, then one for each extension.
-            wait_for_spawn(operator, source.randint(1, 3), seconds=5)
+            wait_for_spawn(operator, source.randint(1, starts), seconds=5)
             time.sleep(source.uniform(0, NEAR_SECONDS))
         else:
-            time.sleep(source.uniform(0, LONGEST_SECONDS))
+            time.sleep(source.uniform(0, LONGEST_SECONDS[arguments]))
         alive = process.poll() is None
         process.kill()
         process.communicate()
     tokens = spawns(operator)
-    reaped = operator.run("reap", "--json")
+    reaped = operator.run("reap", "--json", env=environment)
     stubborn = {*bearers(tokens), *operator.carriers()}
     for pid in stubborn:
         os.kill(pid, signal.SIGKILL)
@@ -126,6 +136,25 @@ def test_nothing_is_left_after_a_kill_and_a_reap(tmp_path: Path) -> None:
     )
     assert [kill for kill in kills if kill.left] == []
     assert all(kill.alive for kill in kills), [kill.told for kill in kills if not kill.alive]
+
+
+def test_the_place_of_a_killed_throw_away_run_is_removed_when_its_time_has_come(tmp_path: Path) -> None:
+    operator = Operator(tmp_path)
+    places(operator).mkdir()
+    environment = operator.environment(TMPDIR=str(places(operator)))
+    with operator.start(*DEMO, env=environment) as process:
+        wait_for_spawn(operator, 4, seconds=5)
+        process.kill()
+        process.communicate()
+    (base,) = places(operator).iterdir()
+    (left,) = base.iterdir()
+    assert operator.run("reap", env=environment).status == 0
+    assert left.is_dir()
+    for file in left.glob("state/ledger/*.jsonl"):
+        # As if it had been seen dead since boot, instead of waiting for ten seconds.
+        file.write_bytes(file.read_bytes().replace(b'"seen_dead":', b'"seen_dead":0,"then":'))
+    assert operator.run("reap", env=environment).status == 0
+    assert list(places(operator).iterdir()) == []
 
 
 def test_the_next_start_sweeps_as_well_as_reap_does(tmp_path: Path) -> None:
