@@ -31,8 +31,8 @@ CHECK = ("extensions", "--check", "-q")
 CALL = ("call", "-q", "hung/sleep", '{"seconds": 60}')
 DEMO = ("demo",)
 DOCTOR = ("doctor", "-q")
-# Each with how many starts it has: two questions to bubblewrap and a probe, then the extensions; the demo has one,
-# and doctor another probe.
+# Each with how many starts it surely has: two questions to bubblewrap and a probe, then, where it is configured with
+# extensions, those.
 COMMANDS = ((CALL, 5), (CHECK, 5), (DEMO, 3), (DOCTOR, 3))
 # What each surely takes; the first two hang, and the demo waits for 0.5 s.
 LONGEST_SECONDS = {CALL: 0.5, CHECK: 0.5, DEMO: 0.4, DOCTOR: 0.05}
