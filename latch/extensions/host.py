@@ -512,8 +512,9 @@ class ExtensionHost:
             self._add_end(error, ended)
         if not self._child.is_proven_dead:
             unproven = self._unproven("kill")
-            error.after(unproven.reason)
             error.hint = error.hint or unproven.hint
+            if unproven.reason != error.reason:
+                error.after(unproven.reason)
         self._over = error
         return error
 

@@ -61,6 +61,9 @@ __all__ = ["PROTOCOL_VERSION", "Cancelled", "Extension", "allow", "ask", "deny",
 PROTOCOL_VERSION = "0.1"
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_HEADER_BYTES = 8 * 1024
+# what a host reads: values nested deeper, or numbers written with more characters, would be the end of us
+MAX_DEPTH = 128
+MAX_NUMBER_CHARS = 400
 
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -70,6 +73,10 @@ REQUEST_CANCELLED = -32800
 
 _READ_BYTES = 64 * 1024
 _MAX_ERROR_CHARS = 4000
+_TOO_DEEP = "a message is nested deeper than {} levels".format(MAX_DEPTH)
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (MAX_NUMBER_CHARS - 1))
+_LARGEST = 10**MAX_NUMBER_CHARS - 1
+_SMALLEST = 1 - 10 ** (MAX_NUMBER_CHARS - 1)
 _HEADER_END = re.compile(rb"(?:^|\n)\r?\n")
 _STRICTEST_FIRST = ("deny", "ask", "allow")
 
@@ -462,10 +469,31 @@ def _parse_body(body: bytes) -> Message:
 
 
 def _encode_frame(message: Message) -> bytes:
-    body = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    try:
+        text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    body = text.encode("utf-8")
     if len(body) > MAX_BODY_BYTES:
         raise ValueError("a message of {} bytes is over {}".format(len(body), MAX_BODY_BYTES))
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH or _LONG_NUMBER.search(body):
+        _check_values(message)
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def _check_values(message: Message) -> None:
+    # level by level, so that no depth exhausts the stack; what was encoded has no cycles
+    level: List[Json] = [message]
+    for _ in range(MAX_DEPTH):
+        inner: List[Json] = []
+        for value in level:
+            inner.extend(value.values() if isinstance(value, dict) else value)
+        if any(isinstance(value, int) and not _SMALLEST <= value <= _LARGEST for value in inner):
+            raise ValueError("a number of a message has over {} characters".format(MAX_NUMBER_CHARS))
+        level = [value for value in inner if isinstance(value, (dict, list, tuple))]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
 
 
 def _encode_error(head: Message, code: int, text: str) -> bytes:

@@ -131,7 +131,9 @@ def kill_extensions(hosts: Iterable[ExtensionHost], failure: BaseException) -> N
     if unproven and not isinstance(failure, (LatchError, Cancelled)):
         raise unproven[0] from failure
     for error in unproven:
-        failure.after(str(error))
+        # NOTE: where it was an exchange that failed, its own failure says so already.
+        if error.reason not in str(failure):
+            failure.after(str(error))
 
 
 class _Start:

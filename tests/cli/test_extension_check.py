@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,36 @@ def test_the_report_names_everything_that_was_registered(operator: Operator) -> 
     ):
         assert line in lines
     assert any(line.startswith("  tool lock the door (as ext_one_") for line in lines)
+
+
+def test_t29_names_of_a_session_stand_beside_the_original_ones(operator: Operator) -> None:
+    entries = [
+        operator.peer("--register", "", "--tool", tool, "--tool", "own-" + name, name=name)
+        for name, tool in (("b", "run"), ("a", "run"))
+    ]
+    lines = check(operator, *entries).text.splitlines()
+    digest = hashlib.sha256(b"run").hexdigest()[:24]
+    assert [line for line in lines if line.startswith("  tool ")] == [
+        f"  tool run (as ext_b_{digest})",
+        "  tool own-b",
+        f"  tool run (as ext_a_{digest})",
+        "  tool own-a",
+    ]
+
+
+def test_a_built_in_command_is_refused(operator: Operator) -> None:
+    program = operator.place / "greedy.py"
+    sdk = Path(__file__).parents[2] / "latch" / "extensions"
+    program.write_text(
+        f"import sys; sys.path.append({str(sdk)!r})\n"
+        "from sdk import Extension\next = Extension()\next.command('doctor')(print)\next.run()\n",
+        encoding="utf-8",
+    )
+    done = check(operator, operator.program(program, name="greedy", ro_paths=[str(sdk)]))
+    assert done.status == 6
+    assert (
+        'extension "greedy": registration: command.register: name "doctor" is that of a built-in' in done.said
+    )
 
 
 def test_a_description_is_shown_in_one_line(operator: Operator) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from latch.extensions import sdk
 from latch.extensions.hooks import check_transformed
+from latch.limits import FrameLimits, JsonLimits
+from latch.wire import jsonrpc
 from tests.support.raw_peer import CHECKOUT, PeerEnded, RawPeer, initialize_params
 
 SDK = CHECKOUT / "latch" / "extensions" / "sdk.py"
@@ -515,6 +517,56 @@ def test_a_body_of_16_mib_is_read_and_one_byte_more_is_fatal(peer: RawPeer) -> N
     assert peer.read()["result"] == {"n": 1}
     peer.write(b"Content-Length: %d\r\n\r\n" % (16 * MIB + 1))
     assert peer.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "refusal"),
+    [
+        # the message itself is the first level
+        ("nested(127)", None),
+        ("nested(128)", "ValueError: a message is nested deeper than 128 levels"),
+        ("nested(100000)", "ValueError: a message is nested deeper than 128 levels"),
+        ("[[]] * 1000", None),
+        ("10 ** 399", None),
+        ("10 ** 400", "ValueError: a number of a message has over 400 characters"),
+        ("-(10 ** 398)", None),
+        ("{'a': [-(10 ** 399)]}", "ValueError: a number of a message has over 400 characters"),
+        ("'9' * 5000 + '[' * 5000", None),
+    ],
+)
+def test_a_result_that_no_host_would_read_is_an_error_of_its_tool(
+    tmp_path: Path, value: str, refusal: str | None
+) -> None:
+    script = tmp_path / "shapes.py"
+    script.write_text(
+        f"import sys; sys.path.append({str(SDK.parent)!r})\n"
+        "from sdk import Extension\n"
+        "def nested(depth):\n"
+        "    value = []\n"
+        "    for _ in range(depth - 1): value = [value]\n"
+        "    return value\n"
+        "ext = Extension()\n"
+        f"ext.tool('t')(lambda arguments: {value})\n"
+        "ext.tool('well')(lambda arguments: 'well')\n"
+        "ext.run()\n",
+        encoding="utf-8",
+    )
+    with RawPeer([sys.executable, "-ES", str(script)]) as peer:
+        peer.start()
+        request = peer.ask("tool.execute", {"name": "t", "arguments": {}})
+        body = peer.read_body()
+        if refusal is None:
+            assert isinstance(jsonrpc.parse_message(body, JsonLimits()), jsonrpc.Response)
+        else:
+            answer = json.loads(body)
+            assert (answer["id"], answer["error"]) == (request, {"code": -32000, "message": refusal})
+        assert peer.tool("well", {}) == "well"
+
+
+def test_its_bounds_are_those_of_the_host() -> None:
+    json_limits, frame = JsonLimits(), FrameLimits()
+    assert (sdk.MAX_DEPTH, sdk.MAX_NUMBER_CHARS) == (json_limits.max_depth, json_limits.max_number_chars)
+    assert (sdk.MAX_BODY_BYTES, sdk.MAX_HEADER_BYTES) == (frame.max_body_bytes, frame.max_header_bytes)
 
 
 def test_a_result_of_exactly_16_mib_is_sent(peer: RawPeer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,13 @@ def test_a_text_is_printed_as_it_is_and_arguments_may_be_left_out(operator: Oper
 def test_json_is_one_document_and_no_progress(operator: Operator, flags: tuple[str, ...]) -> None:
     operator.configure(operator.peer())
     done = operator.run(*flags, "one/echo", '{"a": 1}')
-    assert done.value == {"v": 1, "extension": "one", "tool": "echo", "result": {"a": 1}}
+    assert done.value == {
+        "v": 1,
+        "extension": "one",
+        "tool": "echo",
+        "catalogue_name": "echo",
+        "result": {"a": 1},
+    }
     assert (done.status, done.err) == (0, b"")
 
 
@@ -51,8 +58,10 @@ def test_json_is_one_document_and_no_progress(operator: Operator, flags: tuple[s
 FAILURES = (
     ("tool error", (), {}, ("one/error",), 1, "peer_refused",
      'tool.execute: answered with an error: "the tool failed"'),
-    ("not a name", (), {}, ("echo",), 2, "usage", '"echo" is not EXTENSION/TOOL'),
-    ("no tool name", (), {}, ("one/",), 2, "usage", '"one/" is not EXTENSION/TOOL'),
+    ("no tool name", (), {}, ("one/",), 2, "usage", '"one/" is neither EXTENSION/NAME nor a catalogue name'),
+    ("no extension", (), {}, ("/echo",), 2, "usage", '"/echo" is neither EXTENSION/NAME nor a catalogue name'),
+    ("no name", (), {}, ("",), 2, "usage", '"" is neither EXTENSION/NAME nor a catalogue name'),
+    ("no catalogue name", (), {}, ("none",), 2, "usage", 'there is no tool "none"'),
     ("not JSON", (), {}, ("one/echo", "{"), 2, "usage", "the arguments are not JSON"),
     ("twice a key", (), {}, ("one/echo", '{"a": 1, "a": 2}'), 2, "usage", "the arguments are not JSON"),
     ("not an object", (), {}, ("one/echo", "[]"), 2, "usage", "the arguments are not a JSON object"),
@@ -119,7 +128,7 @@ def test_every_enabled_extension_may_guard_and_the_strictest_answer_holds(operat
         operator.peer("--guard", "deny", name="off", enabled=False),
     )
     message = operator.run("call", "--json", "one/echo").error["message"]
-    assert message == 'tool "echo" was denied by a guard: asking: the peer asks; strict: the peer denies it'
+    assert message.endswith(") was denied by a guard: asking: the peer asks; strict: the peer denies it")
 
 
 def test_the_arguments_go_through_the_transforms_before_a_guard_sees_them(operator: Operator) -> None:
@@ -146,10 +155,61 @@ def test_the_arguments_go_through_the_transforms_before_a_guard_sees_them(operat
     assert "{'name': 'echo', 'originalName': 'echo', 'arguments': {'word': 'desrever'}}" in denied["message"]
 
 
-def test_a_tool_whose_name_no_model_may_see_is_called_by_its_own(operator: Operator) -> None:
-    operator.configure(operator.peer("--tool", "lock the door", "--guard", "deny"))
-    done = operator.run("call", "--json", "one/lock the door")
-    assert 'tool "lock the door" was denied' in done.error["message"]
+def test_t29_a_tool_is_called_by_its_own_name_or_by_the_one_a_model_sees(operator: Operator) -> None:
+    operator.configure(operator.peer("--tool", "lock the door"), operator.peer(name="two"))
+    mapped = f"ext_one_{hashlib.sha256(b'lock the door').hexdigest()[:24]}"
+    for name in ("one/lock the door", mapped):
+        value = operator.run("call", "--json", name, '{"a": 1}').value
+        assert (value["extension"], value["tool"], value["catalogue_name"]) == (
+            "one",
+            "lock the door",
+            mapped,
+        )
+    # a name of two extensions is nobody's own
+    error = operator.run("call", "--json", "echo").error
+    assert (error["exit"], error["message"]) == (2, 'there is no tool "echo"')
+    value = operator.run("call", "--json", "two/echo").value
+    assert value["catalogue_name"] == f"ext_two_{hashlib.sha256(b'echo').hexdigest()[:24]}"
+
+
+def test_t29_a_guard_is_told_both_names_and_a_refusal_shows_both(operator: Operator) -> None:
+    operator.configure(operator.peer("--tool", "Read-File", "--guard", "deny"))
+    done = operator.run("call", "--json", "one/Read-File")
+    mapped = f"ext_one_{hashlib.sha256(b'Read-File').hexdigest()[:24]}"
+    assert done.error["message"] == (
+        f'tool "Read-File" (as {mapped}) was denied by a guard: one: the peer denies it'
+    )
+
+
+def test_an_unknown_tool_is_answered_with_those_there_are(operator: Operator) -> None:
+    operator.configure(operator.peer("--register", "", "--tool", "lock the door", "--tool", "b"))
+    assert operator.run("call", "--json", "one/none").error["hint"] == "known are: lock the door, b"
+    mapped = f"ext_one_{hashlib.sha256(b'lock the door').hexdigest()[:24]}"
+    assert operator.run("call", "--json", "none").error["hint"] == f"known are: {mapped}, b"
+
+
+def test_a_bad_end_after_a_failed_tool_is_told_with_it(operator: Operator) -> None:
+    operator.configure(operator.peer("--misbehave", "exits-nonzero"))
+    done = operator.run("call", "--json", "one/error")
+    assert (done.status, done.error["code"], done.error["exit"]) == (1, "peer_refused", 1)
+    assert done.said.splitlines()[0] == 'latch: extension "one": exit: exited with status 3 instead of 0'
+
+
+def test_a_reason_of_any_length_and_shape_is_one_short_line(operator: Operator) -> None:
+    program = operator.place / "wordy.py"
+    program.write_text(
+        f"import sys; sys.path.append({str(PEER_SDK)!r})\n"
+        "from sdk import Extension, deny\n"
+        "ext = Extension()\n"
+        "ext.tool('t')(print)\n"
+        "ext.guard('tool.execute')(lambda action, payload: deny('no\\nlatch: ' + 'x' * 100000))\n"
+        "ext.run()\n",
+        encoding="utf-8",
+    )
+    operator.configure(operator.program(program, name="wordy", ro_paths=[str(PEER_SDK)]))
+    done = operator.run("call", "-q", "wordy/t")
+    assert done.status == 3 and done.said.count("\n") == 1 and len(done.said) < 500
+    assert done.said.startswith('latch: tool "t" was denied by a guard: wordy: no latch: xxx')
 
 
 def test_an_extension_that_ends_badly_after_its_answer_is_a_note(operator: Operator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import time
@@ -10,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from latch.cli.commands.sandbox import run
+from latch.cli.terminal import Terminal
+from latch.system.machine import Machine
+from latch.system.scope import Scope
 from tests.support.command_line import Done, Operator, listing
 from tests.support.fake_bwrap import RAN, failing_bwrap
 
@@ -90,6 +95,58 @@ def test_global_flags_end_at_the_two_dashes(operator: Operator) -> None:
         "--json", "-q", "sandbox", "-C", str(operator.place / "workspace"), "--", "echo", "--json", "-C", "--"
     )
     assert (done.status, done.out, done.err) == (0, b"--json -C --\n", b"")
+
+
+# -- how long --------------------------------------------------------------------------------------------
+
+
+class LateWhenSeen:
+    """A clock that is *seconds* late as soon as *witness* exists."""
+
+    def __init__(self, witness: Path, seconds: float) -> None:
+        self._witness = witness
+        self._seconds = seconds
+
+    def __call__(self) -> float:
+        return time.monotonic() + (self._seconds if self._witness.exists() else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("late", "timeout", "status", "says"),
+    [
+        (119, None, 7, ""),
+        (121, None, 125, 'command "sh": not done within 120 s'),
+        (121, 400.0, 7, ""),
+        (401, 400.0, 125, "not done within 400 s"),
+    ],
+)
+def test_t16_a_command_has_120_seconds_unless_a_timeout_says_how_long(
+    workspace: Path,
+    capfd: pytest.CaptureFixture[str],
+    late: float,
+    timeout: float | None,
+    status: int,
+    says: str,
+) -> None:
+    # what it writes wakes whoever waits for it, to look at the clock again
+    script = ": > witness; for n in 1 2 3 4 5 6 7 8; do echo tick; sleep 0.05; done; exit 7"
+    clock = LateWhenSeen(workspace / "witness", late)
+    options = argparse.Namespace(
+        command=["sh", "-c", script],
+        write=True,
+        network=False,
+        plan=False,
+        cwd=workspace,
+        config=None,
+        timeout=timeout,
+        machine=Machine.read(),
+        scope=Scope.root(timeout, clock=clock),
+    )
+    machine = options.machine
+    assert run(options, Terminal.of_process(machine.environment)) == status
+    said = capfd.readouterr().err
+    assert (says in said) if says else said == ""
+    assert (workspace / "witness").exists()
 
 
 # -- what it may do ----------------------------------------------------------------------------------
