@@ -149,7 +149,8 @@ def test_module_catches_prints_and_waits_only_where_it_may(path: str) -> None:
         ),
         (
             "latch/system/child.py",
-            "def tend():\n    def end():\n        try:\n            pass\n        except Exception:\n            pass",
+            "def tend():\n    def end():\n        try:\n            pass\n"
+            "        except Exception:\n            pass",
         ),
         ("latch/extensions/registrations.py", "try:\n    pass\nexcept WireError:\n    pass"),
         ("latch/extensions/registrations.py", "try:\n    pass\nexcept errors.WireError:\n    return_()"),

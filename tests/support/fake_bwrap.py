@@ -22,9 +22,9 @@ RAN = "was-asked"
 # Options of 0.4.0 and how many arguments each takes.
 _OLD = {
     **dict.fromkeys(
-        "--help --version --unshare-all --share-net --unshare-user --unshare-user-try --unshare-ipc --unshare-pid "
-        "--unshare-net --unshare-uts --unshare-cgroup --unshare-cgroup-try --new-session --die-with-parent "
-        "--as-pid-1".split(),
+        "--help --version --unshare-all --share-net --unshare-user --unshare-user-try --unshare-ipc "
+        "--unshare-pid --unshare-net --unshare-uts --unshare-cgroup --unshare-cgroup-try --new-session "
+        "--die-with-parent --as-pid-1".split(),
         0,
     ),
     **dict.fromkeys(

@@ -228,6 +228,6 @@ def test_ten_idle_seconds_of_work_are_not_stalled(sandbox: Path, workspace: Path
     with open_peer(workspace, "--misbehave", "stderr-idle") as writes:
         with open_peer(workspace, "--misbehave", "requests-idle") as asks:
             time.sleep(10)
-            # Half of 1 KiB of stderr a hundred times a second, and of one question for each housekeeper's pass.
+            # Half of a hundred lines a second, and of one question for each pass of the housekeeper.
             assert writes.call_tool("count", {}, Scope.root(10)) > 0.5 / ms
             assert asks.call_tool("count", {}, Scope.root(10)) > 0.04 / ms

@@ -49,8 +49,8 @@ def place(sandbox: Path) -> Iterator[Place]:
             file.parent.mkdir(parents=True, exist_ok=True)
             if file.parent.is_dir() and not file.exists():
                 file.write_text(SECRET)
-        for file in (made.home / ".latch/state/history", made.home / ".latch/config.toml", made.home / ".latchkey/key",
-                     made.home.parent / "another/.ssh/key", made.home / "projects/two/notes"):  # fmt: skip
+        others = (".latch/state/history", ".latch/config.toml", ".latchkey/key", "projects/two/notes")
+        for file in (*(made.home / name for name in others), made.home.parent / "another/.ssh/key"):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(SECRET)
         git(made.workspace, "init", "-q")
@@ -77,7 +77,8 @@ for top in json.loads(sys.argv[1]):
         for name in names:
             path = os.path.join(directory, name)
             try:
-                if os.path.isfile(path) and sys.argv[2].encode() in open(path, "rb").read(): found.append(path)
+                if os.path.isfile(path) and sys.argv[2].encode() in open(path, "rb").read():
+                    found.append(path)
             except OSError: pass
 print(json.dumps(found))
 """
@@ -115,7 +116,10 @@ def test_no_credential_is_reached_by_its_name(place: Place, way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_of_the_host_only_what_programs_need_is_there(place: Place, way: str) -> None:
-    program = "print(json.dumps({top: sorted(os.listdir(top)) for top in ['/', '/run', '/var', '/tmp', '/dev/shm']}))"
+    program = """
+tops = ["/", "/run", "/var", "/tmp", "/dev/shm"]
+print(json.dumps({top: sorted(os.listdir(top)) for top in tops}))
+"""
     found = attack(place, way, program)
     top = {
         "bin",
@@ -292,7 +296,8 @@ def test_no_sysctl_is_writable(place: Place, way: str) -> None:
 found = []
 for directory, _, names in os.walk("/proc/sys"):
     for name in names:
-        try: os.close(os.open(os.path.join(directory, name), os.O_WRONLY)); found.append(os.path.join(directory, name))
+        path = os.path.join(directory, name)
+        try: os.close(os.open(path, os.O_WRONLY)); found.append(path)
         except OSError: pass
 print(json.dumps(found))
 """
@@ -355,7 +360,8 @@ import ctypes, subprocess
 fields = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
 libc = ctypes.CDLL(None)
 gained = [flag for flag in (0x10000000, 0x00020000, 0x20000000, 0x40000000) if libc.unshare(flag) == 0]
-for name, call in {"chroot": lambda: os.chroot("/tmp"), "mknod": lambda: os.mknod("/tmp/d", 0o60600, os.makedev(8, 0)),
+for name, call in {"chroot": lambda: os.chroot("/tmp"),
+                   "mknod": lambda: os.mknod("/tmp/d", 0o60600, os.makedev(8, 0)),
                    "hostname": lambda: socket.sethostname("x"), "setuid": lambda: os.setuid(12345),
                    "raw": lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)}.items():
     try: call(); gained.append(name)
@@ -503,7 +509,8 @@ with open("/tmp/big", "wb", buffering=0) as big:
         while big.tell() < 8 << 20: big.write(b"x" * 65536)
     except OSError: pass
 found["file"] = os.path.getsize("/tmp/big")
-for limit, name in ((resource.RLIMIT_NOFILE, "files"), (resource.RLIMIT_CORE, "core"), (resource.RLIMIT_FSIZE, "size")):
+limits = {"files": resource.RLIMIT_NOFILE, "core": resource.RLIMIT_CORE, "size": resource.RLIMIT_FSIZE}
+for name, limit in limits.items():
     try: resource.setrlimit(limit, (1 << 30, 1 << 30)); found[name] = "raised"
     except (ValueError, OSError): pass
 found["core"] = found.get("core", resource.getrlimit(resource.RLIMIT_CORE)[1])

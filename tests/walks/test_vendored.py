@@ -28,9 +28,10 @@ for package in packages:
     for name in package.__all__:
         assert getattr(package, name).__module__.startswith(package.__name__ + "."), name
     done = package.run_sandboxed(["sh", "-c", "touch x || echo refused"], workspace="workspace", scope=scope)
-    settings = package.ExtensionSettings(name="peer", command=sys.executable, args=("-ES", peer), network=False)
+    settings = package.ExtensionSettings(name="peer", command=sys.executable, args=("-ES", peer))
     hosts.append(package.ExtensionHost.open(settings, workspace="workspace", scope=scope))
-    said.append([done.status, done.stdout.decode(), hosts[-1].call_tool("echo", {"from": package.__name__}, scope)])
+    echoed = hosts[-1].call_tool("echo", {"from": package.__name__}, scope)
+    said.append([done.status, done.stdout.decode(), echoed])
 for host in hosts:
     host.close()
 foreign = [name for name in sys.modules if name == "latch" or name.startswith("latch.")]
