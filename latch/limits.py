@@ -155,8 +155,6 @@ class FileLimits:
     max_quoted_chars: int = 60
     # ours: symbolic links followed by our own walks, as the kernel's own bound
     max_links: int = 40
-    # ours: how long a lock of ours is waited for
-    lock_seconds: float = 5
     # Linux, BINPRM_BUF_SIZE: the kernel reads no more of a "#!" line
     max_shebang_bytes: int = 256
     # ours: levels of directories below .git/modules in which submodules are looked for

@@ -1,33 +1,28 @@
-"""Files: contained reads of what others wrote, and careful writes of what we keep.
+"""Files: contained reads of what others wrote, checks and removal of what lies on disk.
 
 Contained reads walk from a root by descriptor, one component at a time, and follow no link, so that
 nothing below the root can point the host at a file outside it or make it wait. Operator files are
-read with links allowed, but must be plain files. Writes are whole or leave what was there.
+read with links allowed, but must be plain files. A removal follows no link either.
 
-Not here: which files are read or kept, and what their bytes mean.
+Not here: which files are read, and what their bytes mean.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
-from ..errors import ContainmentError, DeadlineMissed, StoreError, seconds_text
-from ..limits import FileLimits, ProcessLimits
-from .scope import Scope
+from ..errors import ContainmentError, StoreError
 
 __all__ = [
-    "append_line",
     "check_private",
     "ensure_directory",
     "find_contained",
     "find_regular",
-    "lock_file",
     "read_contained",
     "read_contained_head",
     "read_contained_text",
@@ -35,7 +30,6 @@ __all__ = [
     "read_kernel_text",
     "read_regular",
     "remove_tree",
-    "replace_file",
 ]
 
 # PyPy's os has no O_PATH; the number is that of every architecture PyPy runs on.
@@ -172,46 +166,6 @@ def check_private(path: Path, *, uid: int, directory: bool) -> None:
         raise StoreError(str(path), reason, hint=f"chmod {'700' if directory else '600'} {path}")
 
 
-def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Make *data* the whole content of *path*, or leave what is there and raise :class:`StoreError`.
-
-    Readers see the old bytes or the new ones. A link at *path* is itself replaced.
-    """
-    # The name does not hold the target's: that may already be as long as a name can be.
-    temporary = path.with_name(f".{os.urandom(12).hex()}.new")
-    try:
-        _write_new(temporary, data, mode)
-        try:
-            os.replace(temporary, path)
-        except OSError:
-            _discard(temporary)
-            raise
-        _sync_directory(path.parent)
-    except OSError as error:
-        raise StoreError(str(path), f"cannot be written: {_text(error)}") from error
-
-
-def append_line(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Append *data* and its newline to *path* by one write: the whole line, or :class:`StoreError`.
-
-    The file is created with *mode*. A part that was written before the disk was full is taken back,
-    or the next line would continue it.
-    """
-    line = data if data.endswith(b"\n") else data + b"\n"
-    with _stored(path, os.O_WRONLY | os.O_APPEND, mode) as descriptor:
-        try:
-            written = os.write(descriptor, line)
-            if written == len(line):
-                return
-            end = os.lseek(descriptor, 0, os.SEEK_CUR)
-            # NOTE: only while nobody appended after us.
-            if os.fstat(descriptor).st_size == end:
-                os.ftruncate(descriptor, end - written)
-        except OSError as error:
-            raise StoreError(str(path), f"cannot be appended to: {_text(error)}") from error
-    raise StoreError(str(path), f"cannot be appended to: {written} of {len(line)} bytes were written")
-
-
 def ensure_directory(path: Path, *, mode: int = 0o700) -> None:
     """Create the directory *path* with *mode* where it is absent, its missing parents with 0700."""
     try:
@@ -227,26 +181,6 @@ def ensure_directory(path: Path, *, mode: int = 0o700) -> None:
             raise StoreError(str(path), "must be a directory") from error
     except OSError as error:
         raise StoreError(str(path), f"cannot be created: {_text(error)}") from error
-
-
-@contextmanager
-def lock_file(path: Path, scope: Scope, *, limits: FileLimits = FileLimits()) -> Iterator[None]:
-    """Hold an exclusive lock on *path*, created where absent; other threads of ours wait as well.
-
-    Raises :class:`StoreError` that names the holder after ``lock_seconds``, and whatever *scope*
-    raises when it ends first. The lock ends with the process; the file stays.
-    """
-    with _stored(path, os.O_RDWR, 0o600) as descriptor:
-        _wait_for_lock(descriptor, path, scope, limits)
-        try:
-            # A courtesy to whoever waits; a full disk must not cost the lock.
-            with suppress(OSError):
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
-            yield
-        finally:
-            # NOTE: closing is not enough while a fork in another thread still has the descriptor.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _shown(root: Path, relative: str) -> str:
@@ -399,7 +333,7 @@ def _read_upto(descriptor: int, shown: str, max_bytes: int) -> bytes:
     left = max_bytes
     try:
         while left > 0:
-            chunk = os.read(descriptor, min(left, ProcessLimits.read_bytes))
+            chunk = os.read(descriptor, left)
             if not chunk:
                 break
             chunks.append(chunk)
@@ -415,72 +349,3 @@ def _read_whole(descriptor: int, shown: str, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise ContainmentError(shown, f"is larger than {max_bytes} bytes")
     return data
-
-
-def _write_new(path: Path, data: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        # The process's mask must not decide.
-        os.fchmod(descriptor, mode)
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    except BaseException:
-        _discard(path)
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _discard(path: Path) -> None:
-    with suppress(OSError):
-        os.unlink(path)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _stored(path: Path, flags: int, mode: int) -> Iterator[int]:
-    flags |= os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    try:
-        descriptor = os.open(path, flags, mode)
-    except OSError as error:
-        raise StoreError(str(path), f"cannot be opened: {_text(error)}") from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise StoreError(str(path), f"is {_kind(found)}, not a regular file")
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _wait_for_lock(descriptor: int, path: Path, scope: Scope, limits: FileLimits) -> None:
-    waiting = scope.within(limits.lock_seconds, missing="lock")
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            raise StoreError(str(path), f"cannot be locked: {_text(error)}") from error
-        try:
-            waiting.pause(limits.lock_seconds / 100)
-        except DeadlineMissed as error:
-            if not error.own:
-                raise
-            reason = f"is locked by {_holder(descriptor)} for more than {seconds_text(limits.lock_seconds)}"
-            raise StoreError(str(path), reason) from error
-
-
-def _holder(descriptor: int) -> str:
-    text = os.pread(descriptor, 20, 0)
-    return f"process {text.decode('ascii')}" if text.isdigit() else "another process"

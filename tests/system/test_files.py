@@ -1,26 +1,21 @@
-"""Contained reads refuse everything a hostile directory can hold; writes are whole or nothing."""
+"""Contained reads refuse everything a hostile directory can hold; what is made is closed, and goes whole."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from latch.errors import Cancelled, ContainmentError, DeadlineMissed, StoreError
-from latch.limits import FileLimits
+from latch.errors import ContainmentError, StoreError
 from latch.system.files import (
-    append_line,
     check_private,
     ensure_directory,
     find_contained,
     find_regular,
-    lock_file,
     read_contained,
     read_contained_head,
     read_contained_text,
@@ -28,9 +23,7 @@ from latch.system.files import (
     read_kernel_text,
     read_regular,
     remove_tree,
-    replace_file,
 )
-from latch.system.scope import Scope
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -318,148 +311,6 @@ def test_nothing_is_not_private(tmp_path: Path) -> None:
         check_private(tmp_path / "absent", uid=os.getuid(), directory=False)
 
 
-def test_a_replaced_file_has_the_new_bytes_and_the_mode(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(b"old")
-    old_mask = os.umask(0o077)
-    try:
-        replace_file(path, b"new", mode=0o644)
-    finally:
-        os.umask(old_mask)
-    assert path.read_bytes() == b"new"
-    assert path.stat().st_mode & 0o777 == 0o644
-    assert os.listdir(tmp_path) == ["file"]
-    assert descriptors(tmp_path) == []
-
-
-def test_a_new_file_is_private(tmp_path: Path) -> None:
-    replace_file(tmp_path / ("n" * 255), b"")
-    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_link_is_replaced_and_its_target_left(tmp_path: Path) -> None:
-    (tmp_path / "target").write_bytes(b"kept")
-    (tmp_path / "link").symlink_to("target")
-    replace_file(tmp_path / "link", b"new")
-    assert (tmp_path / "target").read_bytes() == b"kept"
-    assert not (tmp_path / "link").is_symlink()
-
-
-def test_a_directory_in_the_way_is_an_error_without_a_trace(tmp_path: Path) -> None:
-    (tmp_path / "file").mkdir()
-    before = descriptors(tmp_path)
-    with pytest.raises(StoreError, match="cannot be written: is a directory"):
-        replace_file(tmp_path / "file", b"new")
-    assert os.listdir(tmp_path) == ["file"]
-    assert descriptors(tmp_path) == before
-
-
-def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be written: no such file or directory"):
-        replace_file(tmp_path / "absent" / "file", b"new")
-
-
-def run_limited(code: str, directory: Path, *, bytes_per_file: int) -> str:
-    """Run *code* in a Python that may write no file beyond *bytes_per_file*, as on a full disk."""
-    opening = (
-        "import os, resource, sys\n"
-        f"sys.path.insert(0, {str(CHECKOUT)!r})\n"
-        "from pathlib import Path\n"
-        "from latch.errors import StoreError\n"
-        "from latch.system.files import append_line, lock_file, replace_file\n"
-        "from latch.system.scope import Scope\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_per_file}, {bytes_per_file}))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", opening + code],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
-    )
-    return done.stdout
-
-
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"old")
-    code = (
-        "try:\n    replace_file(Path('file'), b'x' * 200)\n"
-        "except StoreError as error:\n    print(error.reason)\n"
-    )
-    assert "cannot be written: file too large" in run_limited(code, tmp_path, bytes_per_file=100)
-    assert (tmp_path / "file").read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
-    code = (
-        "append_line(Path('log'), b'x' * 59)\n"
-        "try:\n    append_line(Path('log'), b'y' * 59)\n"
-        "except StoreError as error:\n    print(error.reason)\n"
-        "append_line(Path('log'), b'z' * 19)\n"
-    )
-    said = run_limited(code, tmp_path, bytes_per_file=100)
-    assert "cannot be appended to: 40 of 60 bytes were written" in said
-    assert (tmp_path / "log").read_bytes() == b"x" * 59 + b"\n" + b"z" * 19 + b"\n"
-
-
-def test_a_line_that_cannot_begin_is_an_error(tmp_path: Path) -> None:
-    code = (
-        "append_line(Path('log'), b'x' * 99)\n"
-        "try:\n    append_line(Path('log'), b'y')\n"
-        "except StoreError as error:\n    print(error.reason)\n"
-    )
-    assert "cannot be appended to: file too large" in run_limited(code, tmp_path, bytes_per_file=100)
-
-
-def test_a_full_disk_does_not_cost_the_lock(tmp_path: Path) -> None:
-    code = "with lock_file(Path('lock'), Scope.root(5)):\n    print('held')\n"
-    assert run_limited(code, tmp_path, bytes_per_file=0) == "held\n"
-
-
-def test_lines_are_appended_whole_with_one_newline_each(tmp_path: Path) -> None:
-    append_line(tmp_path / "log", b"one")
-    append_line(tmp_path / "log", b"two\n")
-    assert (tmp_path / "log").read_bytes() == b"one\ntwo\n"
-    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
-
-
-def test_lines_of_many_threads_do_not_mix(tmp_path: Path) -> None:
-    lines = [f"{number}".encode() * 200 for number in range(10, 26)]
-    writers = [threading.Thread(target=append_line, args=(tmp_path / "log", line)) for line in lines]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert sorted((tmp_path / "log").read_bytes().splitlines()) == sorted(lines)
-
-
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("link", "cannot be opened: too many levels of symbolic links"),
-        ("fifo", "(cannot be opened: no such device|is a FIFO)"),
-        ("directory", "cannot be opened: is a directory"),
-    ],
-)
-def test_a_line_goes_into_nothing_but_a_plain_file(tmp_path: Path, kind: str, reason: str) -> None:
-    path = tmp_path / "log"
-    {"link": lambda: path.symlink_to("x"), "fifo": lambda: os.mkfifo(path), "directory": path.mkdir}[kind]()
-    with pytest.raises(StoreError, match=reason):
-        append_line(path, b"line")
-
-
-def test_a_fifo_with_a_reader_is_still_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "log")
-    reader = os.open(tmp_path / "log", os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        with pytest.raises(StoreError, match="is a FIFO, not a regular file"):
-            append_line(tmp_path / "log", b"line")
-    finally:
-        os.close(reader)
-
-
 def test_a_directory_is_made_with_its_parents_closed_to_others(tmp_path: Path) -> None:
     ensure_directory(tmp_path / "one" / "two" / "three", mode=0o755)
     made = [tmp_path / "one", tmp_path / "one/two", tmp_path / "one/two/three"]
@@ -483,79 +334,6 @@ def test_a_file_in_the_place_of_a_directory_is_an_error(tmp_path: Path, name: st
 def test_a_directory_that_cannot_be_made_is_an_error() -> None:
     with pytest.raises(StoreError, match="cannot be created"):
         ensure_directory(Path("/proc/absent"))
-
-
-def test_a_lock_keeps_others_out_until_it_is_released(tmp_path: Path) -> None:
-    order: list[str] = []
-    held = threading.Event()
-
-    def second() -> None:
-        held.wait(5)
-        with lock_file(tmp_path / "lock", Scope.root(5)):
-            order.append("second")
-
-    waiter = threading.Thread(target=second)
-    waiter.start()
-    with lock_file(tmp_path / "lock", Scope.root(5)):
-        held.set()
-        Scope.root().pause(0.1)
-        order.append("first")
-    waiter.join()
-    assert order == ["first", "second"]
-
-
-def test_a_lock_that_is_not_given_up_names_its_holder(tmp_path: Path) -> None:
-    limits = FileLimits(lock_seconds=0.1)
-    (tmp_path / "lock").write_text("1" * 19)
-    before = descriptors(tmp_path)
-    with lock_file(tmp_path / "lock", Scope.root(5)):
-        with pytest.raises(StoreError) as caught:
-            with lock_file(tmp_path / "lock", Scope.root(5), limits=limits):
-                pass
-    assert caught.value.reason.endswith(f"is locked by process {os.getpid()} for more than 0.1 s")
-    assert descriptors(tmp_path) == before
-
-
-def test_a_holder_without_a_name_is_another_process(tmp_path: Path) -> None:
-    with lock_file(tmp_path / "lock", Scope.root(5)):
-        (tmp_path / "lock").write_bytes(b"")
-        with pytest.raises(StoreError, match="is locked by another process"):
-            with lock_file(tmp_path / "lock", Scope.root(5), limits=FileLimits(lock_seconds=0.1)):
-                pass
-
-
-def test_waiting_for_a_lock_ends_with_the_callers_deadline(tmp_path: Path) -> None:
-    with lock_file(tmp_path / "lock", Scope.root(5)):
-        with pytest.raises(DeadlineMissed) as caught:
-            with lock_file(tmp_path / "lock", Scope.root(0.1)):
-                pass
-    assert not caught.value.own
-
-
-def test_waiting_for_a_lock_ends_when_cancelled(tmp_path: Path) -> None:
-    scope = Scope.root(5)
-    scope.cancel("enough")
-    with lock_file(tmp_path / "lock", Scope.root(5)):
-        with pytest.raises(Cancelled, match="enough"):
-            with lock_file(tmp_path / "lock", scope):
-                pass
-
-
-def test_a_lock_is_released_while_a_copy_of_its_descriptor_lives(tmp_path: Path) -> None:
-    with lock_file(tmp_path / "lock", Scope.root(5)):
-        mine = int(descriptors(tmp_path / "lock")[0].split()[0])
-        copy = os.dup(mine)
-    try:
-        with lock_file(tmp_path / "lock", Scope.root(5), limits=FileLimits(lock_seconds=0.2)):
-            pass
-    finally:
-        os.close(copy)
-
-
-def test_a_lock_fails_where_its_directory_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be opened: no such file or directory"):
-        with lock_file(tmp_path / "absent" / "lock", Scope.root(5)):
-            pass
 
 
 def test_a_reading_error_of_the_disk_is_a_refusal() -> None:
