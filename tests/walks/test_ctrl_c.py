@@ -196,7 +196,8 @@ def test_a_sandboxed_command_ends(operator: Operator, name: str, ms: float) -> N
     started = operator.workspace / "started"
     script = f"trap '' INT TERM; : > started; sleep 60; : {operator.marker}"
     arguments = ("sandbox", "--write", "--", "sh", "-c", script)
-    assert interrupt(operator, arguments, started.exists, name, ms) == f"latch: cancelled ({name})\n"
+    said = interrupt(operator, arguments, started.exists, name, ms)
+    assert said == f'latch: command "sh": cancelled ({name})\n'
 
 
 def unread(stream: Any) -> int:
