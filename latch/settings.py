@@ -26,22 +26,24 @@ class SandboxSettings:
 
     ``bwrap`` is an absolute path, or None to look in the system's directories. ``state_directory`` is
     where the ledger of running children is kept, or None for the machine's default.
-    ``private_directories`` are masked wherever they would be visible, besides the machine's own; a
-    workspace that is or lies in one of ``credential_directories`` is refused. ``config_file`` is the
-    file all this came from: a workspace that holds it is refused.
+    ``private_directories`` are masked wherever they would be visible, besides what the machine and these
+    settings make private anyway (``system/bindsources.py``). ``config_file`` is the file all this came
+    from: a workspace that holds it is refused. ``resources`` is what every sandbox is bounded by.
     """
 
     bwrap: Path | None = None
     resources: ResourceLimits = field(default_factory=ResourceLimits)
     state_directory: Path | None = None
     private_directories: tuple[Path, ...] = ()
-    credential_directories: tuple[Path, ...] = ()
     config_file: Path | None = None
 
 
 @dataclass(frozen=True)
 class ExtensionSettings:
-    """One ``[[extensions]]`` entry; keys and defaults as in spec/extensions.md, "Configuration"."""
+    """One ``[[extensions]]`` entry; keys and defaults as in spec/extensions.md, "Configuration".
+
+    ``lifecycle`` None are the deadlines of the limits it is opened with.
+    """
 
     name: str
     command: str
@@ -55,7 +57,7 @@ class ExtensionSettings:
     cwd: str = "private"
     trusted_tools: bool = False
     allow: tuple[str, ...] = ()
-    lifecycle: LifecycleLimits = field(default_factory=LifecycleLimits)
+    lifecycle: LifecycleLimits | None = None
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
 
 

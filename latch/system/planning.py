@@ -150,7 +150,7 @@ class Planner:
     def prepare_probe(
         self, argv: tuple[str, ...], *, wanted: str, network: bool, features: frozenset[str]
     ) -> Prepared:
-        """Plan a program of the system, named by its path, with no workspace and nothing of the operator's."""
+        """Plan a program of the system, named by its path, with no workspace and nothing else shown."""
         request = PlanRequest(
             argv=argv,
             workspace=None,

@@ -453,9 +453,13 @@ def test_t16_a_plan_without_a_process_limit_says_so() -> None:
 
 
 def test_a_plan_counts_the_words_that_bubblewrap_is_given() -> None:
+    operations = (
+        Operation("--clearenv"),
+        Operation("--file", ("/a",), content=b"1"),
+        Operation("--dir", ("/b",)),
+    )
     made = SandboxPlan(
-        operations=(Operation("--clearenv"), Operation("--file", ("/a",), content=b"1"), Operation("--dir", ("/b",))),
-        argv=("tool", "x"), required=(), missing=(), network=False, resources=ResourceLimits(),
+        operations=operations, argv=("tool", "x"), required=(), missing=(), network=False, resources=ResourceLimits(),
     )  # fmt: skip
     assert made.argument_count == 1 + 3 + 2 + 2
 

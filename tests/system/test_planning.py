@@ -124,7 +124,7 @@ def test_what_an_operator_names_is_there_as_named(place: Place, tmp_path: Path, 
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("1")
     status, said, _ = place.peer(
-        "sh", "-c", f"cat {tmp_path}/shown/file; echo 2 > {tmp_path}/open/file; echo 2 > {tmp_path}/shown/file",
+        "sh", "-c", f"cd {tmp_path}; cat shown/file; echo 2 > open/file; echo 2 > shown/file",
         ro_paths=(tmp_path / "shown",), rw_paths=(tmp_path / "open",),
     )  # fmt: skip
     assert (status != 0, said) == (True, "1")
@@ -337,9 +337,10 @@ print(made)
 
 
 def test_t16_planning_makes_nothing_not_even_for_a_moment(place: Place) -> None:
+    known = {"PATH": place.path, "HOME": str(place.home)}
     done = subprocess.run(
         [sys.executable, "-c", PLAN, str(place.workspace)],
-        env={"PATH": place.path, "HOME": str(place.home), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**known, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
