@@ -5,6 +5,8 @@
 
 # The interpreter to make the environment from.
 PYTHON ?= python3
+# The modules for make mirror; all of them when empty.
+MODULES ?=
 # A folder of wheels for make zipapp: requests, PyYAML, tomli and what these need. No index is asked.
 WHEELS ?=
 # More arguments for pytest, for instance: make test PYTEST="tests/wire -k frame"
@@ -36,7 +38,8 @@ help:
 	@echo 'make clean      remove what these made'
 	@echo
 	@echo 'Variables: PYTHON=python3.9 chooses the interpreter, PYTEST="tests/wire -k frame" the tests,'
-	@echo 'WHEELS=DIR the libraries for make zipapp, LATCH_TEST_SLOW=3 a machine three times as slow.'
+	@echo 'MODULES=latch/errors.py what mirror measures, WHEELS=DIR the libraries for zipapp,'
+	@echo 'LATCH_TEST_SLOW=3 a machine three times as slow.'
 
 .PHONY: demo
 demo:
@@ -88,7 +91,7 @@ coverage:
 
 .PHONY: mirror
 mirror:
-	@$(call prepared,test) && LATCH_REQUIRE_SANDBOX=1 exec "$$python" tests/mirror.py
+	@$(call prepared,test) && LATCH_REQUIRE_SANDBOX=1 exec "$$python" tests/mirror.py $(MODULES)
 
 # --- other ways to ship it --------------------------------------------------------------------------
 
