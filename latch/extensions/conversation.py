@@ -62,7 +62,13 @@ _PERMISSION_CONTRACT = "cooperative-audit"
 _CLIENT_NAME = "latch"
 
 
-class State(Enum):
+class _Key(Enum):
+    """A member that is looked up for every message: the hash of an Enum takes a call of Python."""
+
+    __hash__ = object.__hash__
+
+
+class State(_Key):
     """Where the conversation is."""
 
     SPAWNED = "spawned"
@@ -74,7 +80,7 @@ class State(Enum):
     EXITED = "exit"
 
 
-class Kind(Enum):
+class Kind(_Key):
     """What a message from the extension is, judged by its members alone."""
 
     ANSWER = "an answer to the outstanding request"
@@ -85,7 +91,7 @@ class Kind(Enum):
     NOTIFICATION = "a notification"
 
 
-class Act(Enum):
+class Act(_Key):
     """What is done with a message."""
 
     TAKE = "hand it on"
@@ -230,6 +236,8 @@ class ExtensionConversation:
 
     def take_output(self) -> bytes:
         """Return what is to be sent now, and forget it."""
+        if not self._output:
+            return b""
         output, self._output = b"".join(self._output), []
         return output
 

@@ -3,6 +3,17 @@
 Three mechanisms with separate paths: an observer's answer can change nothing, a transform cannot
 decide, a guard cannot rewrite.
 
+What an observer is told, by event (``{"event", "payload"}``)::
+
+    session_started     {"sessionId", "workspace", "mode"}
+    user_message        {"text", "media": count of images, "sessionId"}
+    model_request       {"sessionId", "provider", "model", "messages": count}
+    model_response      {"sessionId", "text", "toolCalls": count}
+    tool_requested      {"sessionId", "callId", "name", "originalName", "arguments"}
+    tool_finished       {"sessionId", "callId", "name", "originalName", "isError"}
+    permission_decided  {"sessionId", "callId", "decision", "source", "reasons"}
+    session_ended       {"sessionId", "completion"}
+
 Guard payloads, by action::
 
     tool.execute      {"name": catalogue name, "originalName": own name, "arguments": {...}}

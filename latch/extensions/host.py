@@ -450,8 +450,10 @@ class ExtensionHost:
                 self._ignored += 1
                 self._log_ignored(event.method)
         output = self._conversation.take_output()
+        if not output:
+            return
         most = self._limits.extension.max_unread_answer_bytes
-        if output and self._child.outbox_bytes > most:
+        if self._child.outbox_bytes > most:
             raise WireError(
                 "it asks and does not read the answers", limit="max_unread_answer_bytes", amount=most
             )

@@ -92,7 +92,10 @@ class Registrations:
 
     def has_tool(self, name: str) -> bool:
         """Return whether a tool was registered under *name*."""
-        return any(tool.name == name for tool in self.tools)
+        for tool in self.tools:
+            if tool.name == name:
+                return True
+        return False
 
     def observes(self, event: str) -> bool:
         """Return whether an observer is to be told of *event*."""

@@ -30,11 +30,9 @@ from ..limits import JsonLimits
 from .jsontext import Json, canonical_json, encode_json, parse_json
 
 __all__ = [
-    "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",
     "METHOD_NOT_FOUND",
-    "PARSE_ERROR",
     "Failure",
     "Message",
     "Notification",
@@ -50,11 +48,9 @@ __all__ = [
 ]
 
 # JSON-RPC 2.0, section 5.1
-PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
-INTERNAL_ERROR = -32603
 
 _KINDS = {list: "a batch", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
 

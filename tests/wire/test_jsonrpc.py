@@ -94,11 +94,11 @@ def test_the_order_of_members_does_not_make_another_id() -> None:
             '{"jsonrpc":"2.0","id":3,"error":{"code":-32601,"message":"no \u00fc"}}',
         ),
         (
-            jsonrpc.encode_failure(None, jsonrpc.PARSE_ERROR, "bad", {"at": 0}),
+            jsonrpc.encode_failure(None, -32700, "bad", {"at": 0}),
             '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"bad","data":{"at":0}}}',
         ),
         (
-            jsonrpc.encode_failure(4, jsonrpc.INTERNAL_ERROR, "bad", False),
+            jsonrpc.encode_failure(4, -32603, "bad", False),
             '{"jsonrpc":"2.0","id":4,"error":{"code":-32603,"message":"bad","data":false}}',
         ),
     ],
@@ -130,14 +130,8 @@ def test_a_value_that_is_not_json_is_not_written() -> None:
 
 
 def test_the_codes_are_those_of_the_protocol() -> None:
-    codes = [
-        jsonrpc.PARSE_ERROR,
-        jsonrpc.INVALID_REQUEST,
-        jsonrpc.METHOD_NOT_FOUND,
-        jsonrpc.INVALID_PARAMS,
-        jsonrpc.INTERNAL_ERROR,
-    ]
-    assert codes == [-32700, -32600, -32601, -32602, -32603]
+    codes = [jsonrpc.INVALID_REQUEST, jsonrpc.METHOD_NOT_FOUND, jsonrpc.INVALID_PARAMS]
+    assert codes == [-32600, -32601, -32602]
 
 
 def test_messages_cannot_be_changed() -> None:
