@@ -121,8 +121,6 @@ class ProcessLimits:
     stderr_tail_bytes: int = 8 * KIB
     # ours: bytes one idle pass reads from one peer before it looks at the next
     idle_read_bytes: int = 1 * MIB
-    # ours: start of a probe or of one plain command until its first own deadline
-    start_seconds: float = 5
     # reference/sandbox.md 2.4: "a deadline of a few seconds"
     probe_seconds: float = 5
     # ours: between two looks at whether another thread has done the probe or sweep that all wait for

@@ -28,8 +28,8 @@ class CommandResult:
     """How a command ended and what it wrote.
 
     ``status`` is its exit status, 128 + N when signal N ended it. ``stdout`` and ``stderr`` are the first
-    bytes of each, ``dropped`` how many bytes of both were not kept. ``removed`` are files it planted
-    where git would have obeyed them (security.md T3).
+    bytes of each, ``dropped`` how many bytes of both were not kept. ``removed`` is what it
+    planted where git would have obeyed it (security.md T3), and what of that could not be removed.
     """
 
     status: int
@@ -87,12 +87,14 @@ def run_sandboxed(
         features=bubblewrap.features,
     )
     stdout, stderr = _Kept(limits.process.max_output_bytes), _Kept(limits.process.max_output_bytes)
-    view = look_at_workspace(real, uid=sandbox.machine.uid, writable=writable, git_metadata=git_metadata)
-    before = planted_git_files(view, real) if git_metadata else {}
+    view = look_at_workspace(
+        real, uid=sandbox.machine.uid, writable=writable, git_metadata=git_metadata, limits=limits.file
+    )
+    before = planted_git_files(view, real, limits.file) if git_metadata else {}
     try:
         ended = run_prepared(sandbox, prepared, scope, on_stdout=stdout.add, on_stderr=stderr.add)
     finally:
-        removed = remove_planted_git_files(view, real, before) if git_metadata else []
+        removed = remove_planted_git_files(view, real, before, limits.file) if git_metadata else []
     return CommandResult(
         status=ended.status if ended.status is not None else 255,
         stdout=bytes(stdout.data),

@@ -17,7 +17,6 @@ from typing import Iterator
 from ..errors import LatchError, SandboxUnavailable
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
-from . import spawner
 from .bubblewrap import (
     BASELINE_OPTIONS,
     Bubblewrap,
@@ -29,13 +28,10 @@ from .bubblewrap import (
 from .child import Child
 from .ledger import Entry, Ledger, Swept, has_dead_host, read_entries, sweep
 from .machine import Machine
-from .plan import PlanRequest, make_plan
 from .planning import Planner, Prepared
 from .scope import Scope
 from .starting import Starter
 from .throwaway import remove_left_places, states_of_places
-from .toolchain import Toolchain
-from .workspace import WorkspaceView
 
 __all__ = ["Sandbox"]
 
@@ -102,8 +98,8 @@ class Sandbox:
         self._settings = settings
         self._machine = machine or Machine.read()
         self._limits = limits
-        self._state = settings.state_directory or self._machine.state_directory
-        self._planner = Planner(settings, self._machine)
+        self._state = self._machine.state_directory_of(settings)
+        self._planner = Planner(settings, self._machine, limits=limits)
         self._starter = Starter(Ledger(self._state), uid=self._machine.uid, limits=limits)
 
     @property
@@ -211,18 +207,9 @@ class Sandbox:
         return found
 
     def _probe_inside(self, bubblewrap: Bubblewrap, scope: Scope, *, wanted: str, network: bool) -> None:
-        request = PlanRequest(
-            argv=("/bin/sh", "-c", _PROBE_SCRIPT),
-            workspace=None,
-            view=WorkspaceView(),
-            toolchain=Toolchain(roots=(), links=(), path_entries=(), hops=(), program=Path("/bin/sh")),
-            network=network,
-            private_directory=True,
-            in_workspace=False,
-            resources=self._settings.resources,
+        prepared = self._planner.prepare_probe(
+            ("/bin/sh", "-c", _PROBE_SCRIPT), wanted=wanted, network=network, features=bubblewrap.features
         )
-        plan = make_plan(request, self._planner.layout, self._machine, bubblewrap.features)
-        prepared = Prepared(plan=plan, workspace="", wanted=wanted, program="/bin/sh", hops=())
         said = bytearray()
         child = self._start(bubblewrap, prepared, scope, stdin=None)
         child.on_idle = said.extend

@@ -221,7 +221,8 @@ def _telling_what(wanted: str) -> Iterator[None]:
         # NOTE: a missed deadline is a failure of the system as well, to the language.
         raise
     except OSError as error:
-        raise unavailable("unknown", wanted=wanted, detail=str(error.strerror)) from error
+        detail = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+        raise unavailable("unknown", wanted=wanted, detail=detail) from error
 
 
 def pipes_and_request(
@@ -305,11 +306,8 @@ def _close_all(descriptors: list[int]) -> None:
 def _content(operation: Operation) -> bytes:
     if isinstance(operation.content, bytes):
         return operation.content
-    try:
-        with open(str(operation.content), "rb") as stream:
-            return stream.read()
-    except OSError:
-        return b""
+    with open(str(operation.content), "rb") as stream:
+        return stream.read()
 
 
 def _memory_file(content: bytes) -> int:

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
 
 
 def _values(settings: Settings, options: argparse.Namespace) -> Iterator[tuple[str, object]]:
-    yield "state_dir", str(settings.sandbox.state_directory or options.machine.state_directory)
+    yield "state_dir", str(options.machine.state_directory_of(settings.sandbox))
     yield "sandbox.bwrap", None if settings.sandbox.bwrap is None else str(settings.sandbox.bwrap)
     yield from _members("sandbox", settings.sandbox.resources)
     yield from _members("extension_lifecycle", settings.lifecycle)
