@@ -158,7 +158,9 @@ class _Demo:
         tokens = [entry.token for entry in self._started]
         named = [one for entry in self._started for one in (entry.init, entry.monitor) if one is not None]
         left = {one.pid for one in named if one.is_alive()} | {*bearers(tokens, self._sandbox.machine.uid)}
-        if left or not named:
+        if not named:
+            return False, "the hung extension was never on record"
+        if left:
             return False, f"of the hung extension there is still process {', '.join(map(str, sorted(left)))}"
         return (
             True,
