@@ -16,7 +16,7 @@ def start() -> int:
         return 2
     forget_working_directory()
     if not __package__:
-        join_package()
+        return sys.modules[import_own_package() + ".cli.main"].main()
     from .cli.main import main
 
     return main()
@@ -34,19 +34,19 @@ def forget_working_directory() -> None:
             pass
 
 
-def join_package() -> None:
-    """Make this file, started by its path, the member of its package that it is under ``-m``."""
-    global __package__
+def import_own_package() -> str:
+    """Import the command line of the package that this file, started by its path, lies in; returns its name."""
     import os.path
 
     here = os.path.dirname(os.path.realpath(__file__))
     # NOTE: the interpreter put our own directory first, whose modules must not pass for anybody else's; the
     # one around it is on the path for this one import only.
     sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != here]
-    root, __package__ = os.path.split(here)
+    root, name = os.path.split(here)
     sys.path.insert(0, root)
-    __import__(__package__)
+    __import__(name + ".cli.main")
     sys.path.remove(root)
+    return name
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -95,3 +96,14 @@ def test_started_by_its_path_under_another_name_it_finds_its_own_package(tmp_pat
     for place in ("other", "copied"):
         done = run_in(tmp_path, [sys.executable, place, "--version"], PYTHONPATH="")
         assert (done.returncode, done.stdout, done.stderr) == (0, SAID, "")
+
+
+def test_finding_its_package_leaves_neither_its_directory_nor_the_one_around_it_on_the_path(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = [entry for entry in sys.path if os.path.realpath(entry) not in (str(ROOT), str(ROOT / "latch"))]
+    monkeypatch.setattr(sys, "path", [str(ROOT / "latch"), *kept])
+    monkeypatch.setattr(sys, "argv", ["latch", "--version"])
+    assert runpy.run_path(str(ROOT / "latch" / "__main__.py"))["start"]() == 0
+    assert capsys.readouterr().out == SAID
+    assert str(ROOT / "latch") not in sys.path and str(ROOT) not in sys.path
