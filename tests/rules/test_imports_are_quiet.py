@@ -30,9 +30,9 @@ seen = []
 def audit(event, arguments):
     if event == "open":
         path, mode, flags = arguments
-        by_mode = isinstance(mode, str) and set(mode) & set("wax+")
-        by_flags = isinstance(flags, int) and flags & WRITING
-        if by_mode or by_flags:
+        # NOTE: beside a mode the flags are not those of the call on every interpreter.
+        writes = set(mode) & set("wax+") if isinstance(mode, str) else flags & WRITING
+        if writes:
             seen.append((event, str(path)))
     elif event.startswith(EFFECTS):
         seen.append((event, repr(arguments)[:200]))
