@@ -89,7 +89,12 @@ def test_importing_any_module_does_nothing() -> None:
     "source",
     [
         "open('written', 'w').close()",
-        "import os; os.mkdir('made')",
+        pytest.param(
+            "import os; os.mkdir('made')",
+            marks=pytest.mark.skipif(
+                sys.implementation.name != "cpython", reason="this interpreter tells no hook of it"
+            ),
+        ),
         "import os; os.environ['LOUD'] = '1'",
         "import subprocess; subprocess.Popen(['true']).wait()",
         "import socket; socket.socket().close()",
