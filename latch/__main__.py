@@ -49,5 +49,16 @@ def import_own_package() -> str:
     return name
 
 
+def end_on_sigint() -> None:
+    """Let SIGINT end this process until the command takes it, unless it is ignored."""
+    import _signal  # compiled into the interpreter, as posix is
+
+    # NOTE: as an exception it could strike a callback of the import system, which would swallow it and, worse,
+    # keep the import lock for ever.
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+
 if __name__ == "__main__":
+    end_on_sigint()
     sys.exit(start())

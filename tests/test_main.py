@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import runpy
 import shutil
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from latch import __version__
-from latch.__main__ import forget_working_directory, start
+from latch.__main__ import end_on_sigint, forget_working_directory, start
 from tests.support.decoys import lay_decoys, old_interpreter, run_in
 from tests.support.tree import ROOT
 
@@ -56,6 +57,19 @@ def test_t8_the_working_directory_is_dropped_however_it_is_spelt(
     monkeypatch.setattr(sys, "path", ["", ".", "lib", str(place), f"{place}/", str(alias), "", *kept])
     forget_working_directory()
     assert sys.path == kept
+
+
+def test_sigint_ends_it_until_the_command_takes_it() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        end_on_sigint()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        end_on_sigint()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_old_interpreter_is_refused_with_both_versions(

@@ -232,7 +232,8 @@ def test_any_moment_of_the_start_will_do(operator: Operator, moment: float, ms: 
             assert time.monotonic() - began < PROMPT_MS * ms
         finally:
             process.kill()
-    # Before our own code runs the interpreter itself ends, in its own words.
+    # Before our own code runs the interpreter itself ends, in its own words; before the command takes
+    # signals, the signal ends it.
     assert process.returncode in (130, -signal.SIGINT) or b"KeyboardInterrupt" in err, err
     assert operator.left() == []
 
