@@ -612,8 +612,7 @@ def test_only_a_monitor_that_gave_up_by_itself_never_ran_its_program(
 
 def test_what_a_monitor_that_died_early_left_in_its_group_is_ended(marker: str) -> None:
     with plain_child("sleep 60 & exit 1", environment={"LATCH_TEST_MARK": marker}) as child:
-        assert eventually(lambda: not running(child))
-        assert len(carriers(marker)) == 1
+        assert eventually(lambda: len(carriers(marker)) == 1 and not running(child))
         child.end(patient())
         assert eventually(lambda: carriers(marker) == [])
 

@@ -22,7 +22,7 @@ import pytest
 from latch.errors import Cancelled, DeadlineMissed, UsageError
 from latch.system import kernelcalls, spawner
 from latch.system.scope import Scope
-from tests.support.census import carriers, descriptors, eventually, opened_since
+from tests.support.census import carriers, descriptors, eventually, is_dead, opened_since
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 20.0
@@ -420,14 +420,14 @@ def test_an_end_that_is_not_seen_in_time_is_not_claimed() -> None:
 
 
 def test_what_a_leader_that_is_dead_already_left_in_its_group_is_ended() -> None:
-    made, output = request(
-        ("/bin/sh", "-c", "sleep 60 & exit 1"), {"PATH": os.environ["PATH"], "MARK": "left-over"}
-    )
+    marker = f"MARK={os.urandom(8).hex()}"
+    known = dict([marker.split("=")], PATH=os.environ["PATH"])
+    made, output = request(("/bin/sh", "-c", "sleep 60 & exit 1"), known)
     process = spawner.spawn(made, patient())
-    assert eventually(
-        lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    )
-    assert len(carriers("MARK=left-over")) == 1
-    assert spawner.end_group(process, seconds=PATIENCE_SECONDS)
+    try:
+        # Read at once after its exec, an environment may be empty still.
+        assert eventually(lambda: len(carriers(marker)) == 1 and is_dead(process.pid))
+    finally:
+        assert spawner.end_group(process, seconds=PATIENCE_SECONDS)
     assert read_all(output) == ""
     assert process.returncode == 1
