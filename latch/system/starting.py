@@ -60,19 +60,32 @@ class Starter:
             if not path.exists():
                 ensure_directory(path)
         with _telling_what(prepared.wanted):
-            return self._start(bubblewrap, prepared, scope, stdin, explain)
+            token = self._ledger.begin(prepared.wanted, groups=self._groups)
+            child, group = self._spawn(bubblewrap, prepared.plan, token, stdin, scope)
+            try:
+                is_set_up = self._pass_gate(child, token, group, prepared.plan, scope)
+            except BaseException:
+                child.end(scope.shielded(self._limits.process.kill_seconds))
+                raise
+        if is_set_up:
+            return child
+        ended = child.end(scope.shielded(self._limits.process.kill_seconds))
+        if not ended.executed:
+            raise explain(child.stderr_text())
+        raise PeerGone(
+            f"bubblewrap {ended} before the sandbox was set up",
+            status=ended.status,
+            stderr_tail=child.stderr_text(),
+            peer=scope.peer or prepared.wanted,
+            stage=scope.stage,
+        )
 
-    def _start(
-        self,
-        bubblewrap: Bubblewrap,
-        prepared: Prepared,
-        scope: Scope,
-        stdin: int | None,
-        explain: Callable[[str], LatchError],
-    ) -> Child:
-        token = self._ledger.begin(prepared.wanted, groups=self._groups)
+    def _spawn(
+        self, bubblewrap: Bubblewrap, plan: SandboxPlan, token: str, stdin: int | None, scope: Scope
+    ) -> tuple[Child, Path | None]:
+        """Start bubblewrap; return it at its gate, and the control group it is to enter, if any."""
         try:
-            pipes, request = pipes_and_request(bubblewrap, prepared.plan, token, stdin)
+            pipes, request = pipes_and_request(bubblewrap, plan, token, stdin)
         except (LatchError, OSError):
             self._ledger.ended(token)
             raise
@@ -84,7 +97,7 @@ class Starter:
             if _is_refusal(error):
                 self._ledger.ended(token)
             raise
-        group = self._make_group(token, prepared.plan)
+        group = self._make_group(token, plan)
         child = Child(
             process,
             pipes,
@@ -92,23 +105,7 @@ class Starter:
             limits=self._limits.process,
             on_end=lambda: self._finish(token, group),
         )
-        try:
-            is_set_up = self._pass_gate(child, token, group, prepared.plan, scope)
-        except BaseException:
-            child.end(scope.shielded(self._limits.process.kill_seconds))
-            raise
-        if not is_set_up:
-            ended = child.end(scope.shielded(self._limits.process.kill_seconds))
-            if ended.executed:
-                raise PeerGone(
-                    f"bubblewrap {ended} before the sandbox was set up",
-                    status=ended.status,
-                    stderr_tail=child.stderr_text(),
-                    peer=scope.peer or prepared.wanted,
-                    stage=scope.stage,
-                )
-            raise explain(child.stderr_text())
-        return child
+        return child, group
 
     def ask(self, program: Path, option: str, scope: Scope) -> str:
         """Return what bubblewrap says about itself on *option*, which starts nothing inside.
