@@ -9,7 +9,7 @@ from setuptools import setup
 
 HERE = Path(__file__).resolve().parent
 RUNTIME = ["requests>=2.28,<3", "PyYAML>=5.3.1,<7", 'tomli>=2,<3; python_version<"3.11"']
-EXTRAS = {"test": ["pytest", "coverage"], "encryption": ["cryptography"]}
+EXTRAS = {"test": ["pytest", "coverage", "tomli>=2,<3"], "encryption": ["cryptography"]}
 
 
 def version() -> str:

@@ -41,7 +41,10 @@ def test_the_distribution_does_not_take_a_stranger_s_name(metadata: dict[str, An
 def test_what_is_needed_is_stated(metadata: dict[str, Any]) -> None:
     assert metadata["python_requires"] == ">=3.9"
     assert metadata["install_requires"] == lines_of("runtime.txt")
-    assert metadata["extras_require"] == {"test": ["pytest", "coverage"], "encryption": ["cryptography"]}
+    assert metadata["extras_require"] == {
+        "test": ["pytest", "coverage", "tomli>=2,<3"],
+        "encryption": ["cryptography"],
+    }
     assert metadata["extras_require"]["test"] == lines_of("test.txt")
 
 

@@ -16,6 +16,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import signal
 import threading
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ __all__ = [
 
 TOKEN_VARIABLE = "LATCH_PROCESS_TOKEN"
 _TOKEN_BYTES = 16
+# The host's process number and start, and a word of its own, for a host that makes several.
+_FILE_NAME = re.compile(r"([0-9]+)-([0-9]+)-[0-9a-f]{8}\.jsonl")
 _CURE = "make it writable, or set LATCH_DIRECTORY or state_dir to a directory that is"
 
 
@@ -177,7 +180,7 @@ def has_dead_host(directory: Path) -> bool:
         names = os.listdir(directory / "ledger")
     except OSError:
         return False
-    hosts = (_host_in(name) for name in names if name.endswith(".jsonl"))
+    hosts = map(_host_in, names)
     return any(host is not None and host.pid != os.getpid() and not host.is_alive() for host in hosts)
 
 
@@ -220,10 +223,13 @@ def sweep(directory: Path, *, uid: int, limits: ProcessLimits, scope: Scope) -> 
 
 @dataclass(frozen=True)
 class _Host:
+    """What the file of one host says. ``is_whole`` is False for one that was killed before its first line."""
+
     process: ProcessId
     alive: bool
     entries: tuple[Entry, ...]
     seen_dead: float | None
+    is_whole: bool
 
 
 def _hosts(ledger: Path) -> list[tuple[Path, _Host]]:
@@ -259,15 +265,20 @@ def _read_host(path: Path) -> _Host | None:
         if isinstance(record, dict):
             records.append(record)
     place = here()
-    if not records or (records[0].get("boot"), records[0].get("namespace")) != (place.boot, place.namespace):
+    # NOTE: not the first line for certain: a sweep may have marked the file before its host wrote to it.
+    head = next((record for record in records if "host" in record), None)
+    if head is not None and (head.get("boot"), head.get("namespace")) != (place.boot, place.namespace):
         return None
-    process = _process(records[0].get("host"))
+    if head is not None:
+        process = _process(head.get("host"))
+    else:
+        process = None if any("seen_dead" not in one for one in records) else _host_in(path.name)
     if process is None:
         return None
     alive = process.is_alive()
     open_entries: dict[str, Entry] = {}
     seen_dead = None
-    for record in records[1:]:
+    for record in records:
         if "begin" in record:
             token = str(record["begin"])
             group = record.get("group")
@@ -281,7 +292,7 @@ def _read_host(path: Path) -> _Host | None:
             open_entries.pop(str(record["end"]), None)
         elif "seen_dead" in record and seen_dead is None:
             seen_dead = float(record["seen_dead"])
-    return _Host(process, alive, tuple(open_entries.values()), seen_dead)
+    return _Host(process, alive, tuple(open_entries.values()), seen_dead, is_whole=head is not None)
 
 
 def _end_processes(host: _Host, uid: int, scope: Scope) -> tuple[set[int], set[int]]:
@@ -338,7 +349,7 @@ def _carries(pid: int, tokens: list[bytes]) -> bool:
 
 def _retire(path: Path, host: _Host, *, quiet: bool, limits: ProcessLimits) -> bool:
     now = uptime_seconds()
-    unfinished = bool(host.entries)
+    unfinished = bool(host.entries) or not host.is_whole
     try:
         if not unfinished or (
             quiet and host.seen_dead is not None and now - host.seen_dead >= limits.dead_host_seconds
@@ -392,9 +403,8 @@ def _line(record: dict[str, object]) -> bytes:
 
 
 def _host_in(name: str) -> ProcessId | None:
-    pid, _, rest = name.partition("-")
-    start = rest.partition("-")[0]
-    return ProcessId(int(pid), int(start)) if pid.isdigit() and start.isdigit() else None
+    found = _FILE_NAME.fullmatch(name)
+    return ProcessId(int(found.group(1)), int(found.group(2))) if found else None
 
 
 def _pair(process: ProcessId | None) -> list[int] | None:

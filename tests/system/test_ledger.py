@@ -493,6 +493,27 @@ def test_a_file_that_cannot_be_removed_is_kept_without_a_fuss(state: Path) -> No
         (state / "ledger").chmod(0o700)
 
 
+@pytest.mark.parametrize("head", [b"", b'\n{"v":1,"boot":'])
+def test_the_file_of_a_host_killed_before_its_first_line_goes_in_its_time(state: Path, head: bytes) -> None:
+    path = state / "ledger" / f"{DEAD_HOST.pid}-{DEAD_HOST.start}-0123abcd.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(head)
+    assert sweep_now(state) == Swept((), (), 1)
+    assert path.exists()
+    time.sleep(QUICK.dead_host_seconds)
+    assert sweep_now(state) == Swept((), (), 0)
+    assert not path.exists()
+
+
+def test_the_file_of_a_host_of_another_namespace_that_was_marked_before_its_first_line_stays(
+    state: Path,
+) -> None:
+    path = leave(state, begin("t1"), namespace=1)
+    path.write_bytes(b'\n{"seen_dead":0.0}' + path.read_bytes())
+    assert sweep_now(state) == Swept((), (), 0)
+    assert path.exists()
+
+
 def test_two_sweeps_at_once_end_everything_once(state: Path) -> None:
     leave(state, begin("t1"))
     leave(state, begin("t2"))
