@@ -48,7 +48,7 @@ from .conversation import Answered, Became, Event, ExtensionConversation, Ignore
 from .hooks import Decision, GuardAnswer, check_transformed, parse_guard_answer
 from .registrations import Registrations, quote, shorten
 
-__all__ = ["ExtensionHost"]
+__all__ = ["ExtensionHost", "prepare_extension"]
 
 _T = TypeVar("_T")
 
@@ -133,30 +133,15 @@ class ExtensionHost:
             sandbox = Sandbox(settings.sandbox, **({} if limits is None else {"limits": limits}))
         limits = limits or sandbox.limits
         peer, lifecycle = _peer(settings), _lifecycle(settings, limits)
-        environment = _environment(settings, sandbox.machine.environment)
         bubblewrap = sandbox.ready(
             scope.within(None, peer=peer, stage="spawn"),
             wanted=peer,
             workspace=Path(workspace),
             network=settings.network,
         )
-        try:
-            prepared = sandbox.planner.prepare_peer(
-                peer,
-                settings.command,
-                settings.args,
-                workspace=Path(workspace),
-                environment=environment,
-                ro_paths=settings.ro_paths,
-                rw_paths=settings.rw_paths,
-                network=settings.network,
-                in_workspace=settings.cwd == "workspace",
-                features=bubblewrap.features,
-            )
-        except (CommandUnusable, ContainmentError, Denied) as error:
-            # NOTE: faults of this entry, found before anything runs that could be asked for its name.
-            error.peer = error.peer or peer
-            raise
+        prepared = prepare_extension(
+            settings, sandbox, workspace=Path(workspace), features=bubblewrap.features
+        )
         kept = _Trace(trace)
         conversation = ExtensionConversation(
             limits,
@@ -251,6 +236,11 @@ class ExtensionHost:
     def ignored(self) -> int:
         """How many notifications of unknown methods it sent."""
         return self._ignored
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last of what it wrote to its standard error, undecodable bytes replaced."""
+        return self._child.stderr_text()
 
     @property
     def failure(self) -> LatchError | None:
@@ -563,6 +553,44 @@ class ExtensionHost:
             self._timings[stage] = scope.now() - began
 
 
+def prepare_extension(
+    settings: ExtensionSettings, sandbox: Sandbox, *, workspace: Path, features: frozenset[str]
+) -> Prepared:
+    """Return what :meth:`ExtensionHost.open` would start; looks at the disk and starts nothing.
+
+    *features* are the options of the bubblewrap in use. Raises :class:`ConfigError` for a fault of the
+    entry, :class:`CommandUnusable` for its command, :class:`Denied` and :class:`UsageError` for the
+    workspace.
+    """
+    environment = _environment(settings, sandbox.machine.environment)
+    try:
+        return sandbox.planner.prepare_peer(
+            _peer(settings),
+            settings.command,
+            settings.args,
+            workspace=workspace,
+            environment=environment,
+            ro_paths=settings.ro_paths,
+            rw_paths=settings.rw_paths,
+            network=settings.network,
+            in_workspace=settings.cwd == "workspace",
+            features=features,
+        )
+    except ContainmentError as error:
+        raise ConfigError([_problem(settings, error.reason)], hint=error.hint) from error
+    except (CommandUnusable, Denied) as error:
+        # NOTE: found before anything runs that could be asked for its name.
+        error.peer = error.peer or _peer(settings)
+        raise
+
+
+def _problem(settings: ExtensionSettings, reason: str, key: str | None = None) -> ConfigProblem:
+    file = settings.sandbox.config_file
+    return ConfigProblem(
+        "settings" if file is None else str(file), reason, entry=f'extensions "{settings.name}"', key=key
+    )
+
+
 def _peer(settings: ExtensionSettings) -> str:
     return f'extension "{settings.name}"'
 
@@ -572,18 +600,12 @@ def _lifecycle(settings: ExtensionSettings, limits: Limits) -> LifecycleLimits:
 
 
 def _environment(settings: ExtensionSettings, known: Mapping[str, str]) -> Mapping[str, str]:
-    absent = [name for name in settings.env_from if name not in known]
-    if absent:
-        file = settings.sandbox.config_file
-        problems = [
-            ConfigProblem(
-                "settings" if file is None else str(file),
-                f'"{name}" is not set in the environment of this process',
-                entry=f'extensions "{settings.name}"',
-                key="env_from",
-            )
-            for name in absent
-        ]
+    problems = [
+        _problem(settings, f'"{name}" is not set in the environment of this process', "env_from")
+        for name in settings.env_from
+        if name not in known
+    ]
+    if problems:
         raise ConfigError(problems, hint="set the variable, or remove its name from env_from")
     return MappingProxyType({**{name: known[name] for name in settings.env_from}, **settings.env})
 

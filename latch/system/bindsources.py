@@ -101,20 +101,26 @@ def _each_once(paths: list[str]) -> tuple[Path, ...]:
 
 
 def check_bind_source(
-    path: Path, *, home: Path, private: tuple[Path, ...], what: str, writable: bool = False
+    path: Path,
+    *,
+    home: Path,
+    private: tuple[Path, ...],
+    what: str,
+    writable: bool = False,
+    cure: str = "name a place that holds nothing private",
 ) -> Path:
     """Return the real path of *path*, or raise :class:`ContainmentError` when it may not be shown.
 
-    *what* is who asks (``ro_paths``), for the text. Refused: what is absent or relative, and what
-    :func:`find_bind_refusal` says.
+    *what* is who asks (``ro_paths``), for the text, and *cure* what to do where it is refused. Refused:
+    what is absent or relative, and what :func:`find_bind_refusal` says.
     """
     if not path.is_absolute():
-        raise ContainmentError(str(path), f"{what}: must be an absolute path")
+        raise ContainmentError(str(path), f"{what}: must be an absolute path", hint="write it from / on")
     if not os.path.exists(path):
-        raise ContainmentError(str(path), f"{what}: does not exist")
+        raise ContainmentError(str(path), f"{what}: does not exist", hint="make it, or take it out of there")
     refusal = find_bind_refusal(path, home=home, private=private, writable=writable)
     if refusal is not None:
-        raise ContainmentError(str(path), f"{what}: {refusal}")
+        raise ContainmentError(str(path), f"{what}: {refusal}", hint=cure)
     return Path(real_path(path))
 
 

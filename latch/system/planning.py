@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Mapping
+from typing import Any, Mapping
 
 from ..errors import CommandUnusable, ContainmentError, LatchError, UsageError
 from ..limits import DEFAULT, Limits
@@ -166,17 +166,20 @@ class Planner:
         machine, private = self._machine, find_private_places(self._machine, self._settings)
         closed = tuple(path for path in private.directories if path != request.workspace)
 
-        def checked(paths: tuple[Path, ...], what: str, *, writable: bool = False) -> tuple[Path, ...]:
-            return tuple(
-                check_bind_source(
-                    path, home=machine.home, private=(*closed, *private.files), what=what, writable=writable
-                )
-                for path in paths
-            )
+        def checked(paths: tuple[Path, ...], what: str, **how: Any) -> tuple[Path, ...]:
+            known = {"home": machine.home, "private": (*closed, *private.files)}
+            return tuple(check_bind_source(path, what=what, **known, **how) for path in paths)
 
         request = replace(
             request,
-            toolchain=replace(request.toolchain, roots=checked(request.toolchain.roots, "toolchain root")),
+            toolchain=replace(
+                request.toolchain,
+                roots=checked(
+                    request.toolchain.roots,
+                    "its command needs it",
+                    cure="move the program, with what it needs, to a directory of its own",
+                ),
+            ),
             ro_paths=checked(request.ro_paths, "ro_paths"),
             rw_paths=self._check_writable(
                 checked(request.rw_paths, "rw_paths", writable=True), request.workspace

@@ -21,7 +21,6 @@ from latch.errors import (
     CommandUnusable,
     ConcurrentUse,
     ConfigError,
-    ContainmentError,
     DeadlineMissed,
     PeerError,
     PeerGone,
@@ -821,12 +820,26 @@ def test_a_program_that_the_sandbox_cannot_execute_is_explained(workspace: Path,
 
 
 @pytest.mark.parametrize("key", ["ro_paths", "rw_paths"])
-def test_a_path_that_may_not_be_shown_is_named_with_its_extension(
+def test_a_path_that_may_not_be_shown_is_a_fault_of_the_configuration(
     workspace: Path, own_home: Path, key: str
 ) -> None:
-    with pytest.raises(ContainmentError) as raised:
+    with pytest.raises(ConfigError) as raised:
         open_peer(workspace, **{key: (own_home,)})
-    assert str(raised.value).startswith('extension "peer": ') and str(own_home) in str(raised.value)
+    (problem,) = raised.value.problems
+    assert (problem.file, problem.entry) == ("settings", 'extensions "peer"')
+    assert problem.reason == f'"{own_home}": {key}: is the home directory'
+    assert raised.value.hint == "name a place that holds nothing private"
+
+
+def test_a_program_in_a_private_directory_is_a_fault_with_its_cure(
+    workspace: Path, own_home: Path, tmp_path: Path
+) -> None:
+    place = own_home / ".latch"
+    place.mkdir(mode=0o700, exist_ok=True)
+    program = executable(place / "peer", "#!/bin/sh\n")
+    with pytest.raises(ConfigError, match="its command needs it: .*, which is private") as raised:
+        open_peer(workspace, command=str(program), args=())
+    assert raised.value.hint == "move the program, with what it needs, to a directory of its own"
 
 
 def test_without_a_sandbox_nothing_is_started(workspace: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from latch.errors import CommandUnusable, ContainmentError, Denied, UsageError
+from latch.errors import CommandUnusable, ConfigError, ContainmentError, Denied, UsageError
 from latch.extensions.host import ExtensionHost
 from latch.settings import ExtensionSettings, SandboxSettings
 from latch.system.command import run_sandboxed
@@ -341,7 +341,7 @@ def test_t11_settings_built_in_code_hide_a_linked_credential_too(
     with ExtensionHost.open(settings(), workspace=place.workspace, scope=scope) as host:
         for name in ("real.toml", "beside"):
             assert host.call_tool("read", {"path": str(vault / name)}, scope) == "Permission denied"
-    with pytest.raises(ContainmentError, match="which is private"):
+    with pytest.raises(ConfigError, match="which is private"):
         ExtensionHost.open(settings(vault), workspace=place.workspace, scope=scope)
 
 

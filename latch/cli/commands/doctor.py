@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Iterator
 
 from ... import __version__
-from ...errors import CommandUnusable, ConfigError, LatchError, SandboxUnavailable, StoreError
+from ...errors import ConfigError, LatchError, SandboxUnavailable, StoreError, UsageError
+from ...extensions.host import prepare_extension
 from ...limits import DEFAULT
 from ...settings import ExtensionSettings, Settings
 from ...system.bubblewrap import HARDENING_OPTIONS, Bubblewrap
@@ -26,7 +27,6 @@ from ...system.machine import Machine
 from ...system.sandbox import Sandbox
 from ...system.spawner import hardening
 from ...system.throwaway import state_in, throw_away_place
-from ...system.toolchain import resolve_command
 from ..context import load_settings
 from ..failures import exit_status
 from ..findings import Finding, find_certificates, find_proxies, find_sockets, probe_network
@@ -65,16 +65,18 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
                 findings += probe_network(sandbox, bubblewrap, options.scope)
     except StoreError as error:
         findings.append(Finding("sandbox", "fail", str(error), error.hint, exit_status(error)))
+    planning = Sandbox(settings.sandbox, machine=options.machine)
+    features = frozenset() if bubblewrap is None else bubblewrap.features
     findings += [
         finding
         for entry in settings.extensions
-        for finding in _extension(entry, options.machine, options.cwd)
+        for finding in _extension(entry, planning, options.cwd, features)
     ]
     findings += list(_reach(settings, options))
     findings += [find_certificates(options.machine.environment), find_proxies(options.machine.environment)]
     if options.plan and bubblewrap is not None:
         try:
-            plan = _plan(settings, options, bubblewrap)
+            plan = _plan(planning, options.cwd, features)
         except LatchError as error:
             findings.append(Finding("plan", "fail", str(error), error.hint, exit_status(error)))
     failed = [finding for finding in findings if finding.state == "fail"]
@@ -217,31 +219,24 @@ def _hardening(bubblewrap: Bubblewrap, machine: Machine) -> Iterator[Finding]:
         yield Finding("process limit", "ok", "by RLIMIT_NPROC")
 
 
-def _extension(entry: ExtensionSettings, machine: Machine, workspace: Path) -> Iterator[Finding]:
+def _extension(
+    entry: ExtensionSettings, sandbox: Sandbox, workspace: Path, features: frozenset[str]
+) -> Iterator[Finding]:
     subject = f'extension "{entry.name}"'
     if not entry.enabled:
         yield Finding(subject, "ok", "disabled")
         return
     try:
-        program = resolve_command(
-            entry.command, search_path=machine.search_path, outside=Path(os.path.realpath(workspace))
-        )
-    except CommandUnusable as error:
-        yield Finding(subject, "fail", error.reason, error.hint, exit_status(error))
+        prepared = prepare_extension(entry, sandbox, workspace=workspace, features=features)
+    except UsageError as error:
+        yield Finding(subject, "note", f"not looked at: {error}", error.hint)
         return
-    yield Finding(subject, "ok", f"runs {program}")
-    unset = [name for name in entry.env_from if name not in machine.environment]
-    if unset:
-        yield Finding(
-            subject, "fail", f"env_from: {', '.join(unset)} not set here", "set it before starting Latch", 2
-        )
+    except LatchError as error:
+        yield Finding(subject, "fail", str(error), error.hint, exit_status(error))
+        return
+    yield Finding(subject, "ok", f"runs {prepared.program}")
     for path in entry.rw_paths:
         yield Finding(subject, "note", f"may write {path}")
-    for path in (*entry.ro_paths, *entry.rw_paths):
-        if not path.exists():
-            yield Finding(
-                subject, "fail", f"{path} does not exist", "make it, or take it out of the entry", 2
-            )
 
 
 def _reach(settings: Settings, options: argparse.Namespace) -> Iterator[Finding]:
@@ -258,9 +253,8 @@ def _reach(settings: Settings, options: argparse.Namespace) -> Iterator[Finding]
     yield from find_sockets([options.cwd, *shown], options.scope, DEFAULT.file)
 
 
-def _plan(settings: Settings, options: argparse.Namespace, bubblewrap: Bubblewrap) -> list[str]:
-    sandbox = Sandbox(settings.sandbox, machine=options.machine)
+def _plan(sandbox: Sandbox, workspace: Path, features: frozenset[str]) -> list[str]:
     prepared = sandbox.planner.prepare_command(
-        ("sh",), workspace=options.cwd, writable=False, network=False, features=bubblewrap.features
+        ("sh",), workspace=workspace, writable=False, network=False, features=features
     )
     return prepared.plan.lines()

@@ -217,8 +217,16 @@ def test_every_extension_is_looked_at_without_being_started(operator: Operator) 
     ("keys", "words", "cure"),
     [
         ({"command": "no-such-program"}, '"no-such-program" was not found', ""),
-        ({"env_from": ["NOT_SET_ANYWHERE"]}, "env_from: NOT_SET_ANYWHERE not set here", "set it before"),
-        ({"ro_paths": ["/nonexistent/tools"]}, "/nonexistent/tools does not exist", "take it out"),
+        (
+            {"env_from": ["NOT_SET_ANYWHERE"]},
+            'env_from: "NOT_SET_ANYWHERE" is not set in',
+            "set the variable",
+        ),
+        (
+            {"ro_paths": ["/nonexistent/tools"]},
+            '"/nonexistent/tools": ro_paths: does not exist',
+            "take it out",
+        ),
     ],
 )
 def test_an_extension_that_could_not_start_fails(
@@ -233,6 +241,18 @@ def test_an_extension_that_could_not_start_fails(
         if line.startswith('fail  extension "one": ') and words in line
     ]
     assert cure in done.text
+
+
+def test_a_program_in_a_private_directory_fails_with_its_cure(operator: Operator) -> None:
+    operator.configure()
+    program = operator.directory / "peer.py"
+    program.write_text("")
+    operator.configure(operator.program(program))
+    done = failed(operator)
+    assert done.status == 2
+    (line,) = [line for line in done.text.splitlines() if line.startswith('fail  extension "one": ')]
+    assert line.endswith(f'its command needs it: is "{operator.directory}", which is private')
+    assert "cure: move the program, with what it needs, to a directory of its own" in done.text
 
 
 def test_what_extensions_can_reach_is_noted(operator: Operator) -> None:
