@@ -252,12 +252,16 @@ class ExtensionHost:
     def call_tool(self, name: str, arguments: Mapping[str, Json], scope: Scope) -> Json:
         """Run the tool registered as *name* and return its JSON result, null included.
 
-        Raises :class:`UsageError` for a name it did not register, :class:`PeerRefused` when the tool
+        Raises :class:`UsageError` for a name it did not register and for arguments that are no mapping of
+        JSON values, :class:`PeerRefused` when the tool
         answered with an error (the extension stays usable), any other :class:`PeerError` when it is
         over, and what *scope* raises.
         """
         if not self.registrations.has_tool(name):
             raise UsageError(f'{self._peer} has no tool "{name}"', hint=self._offer("tools"))
+        if not isinstance(arguments, Mapping):
+            kind = type(arguments).__name__
+            raise UsageError(f"{self._peer}: the arguments of a tool must be a mapping, not {kind}")
         return self._request("tool.execute", {"name": name, "arguments": dict(arguments)}, scope)
 
     def run_command(self, name: str, arguments: Json, scope: Scope) -> Json:

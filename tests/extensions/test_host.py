@@ -157,6 +157,16 @@ def test_arguments_that_are_no_json_are_our_callers_mistake(workspace: Path, sco
         assert host.call_tool("echo", {}, scope) == {}
 
 
+@pytest.mark.parametrize("bad", [[1], None, "text", 7])
+def test_arguments_of_a_tool_that_are_no_mapping_are_our_callers_mistake(
+    workspace: Path, scope: Scope, bad: Any
+) -> None:
+    with open_peer(workspace) as host:
+        with pytest.raises(UsageError, match=f"must be a mapping, not {type(bad).__name__}"):
+            host.call_tool("echo", bad, scope)
+        assert host.call_tool("echo", {}, scope) == {}
+
+
 def test_large_values_go_both_ways(workspace: Path, scope: Scope) -> None:
     text = "x" * (8 * 1024 * 1024)
     with open_peer(workspace) as host:
