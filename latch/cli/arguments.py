@@ -55,9 +55,9 @@ def parse_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> 
     _add_global_flags(parser)
     options = parser.parse_args(arguments)
     # Both are meant from where the person stands; -C says where the work is, not where its file is.
-    options.config = None if options.config is None else _absolute(options.config)
-    options.cwd = _absolute(options.cwd)
-    if not options.cwd.is_dir():
+    options.config = None if options.config is None else _absolute(options.config, "--config")
+    options.cwd = _absolute(options.cwd, "-C")
+    if not os.path.isdir(options.cwd):
         raise UsageError(f'"{options.cwd}" is not a directory')
     return options
 
@@ -91,7 +91,9 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _absolute(text: str) -> Path:
+def _absolute(text: str, flag: str) -> Path:
+    if not text:
+        raise UsageError(f"{flag} was given an empty path", hint=f"name a path, or leave {flag} out")
     try:
         return Path(os.path.abspath(text))
     except FileNotFoundError:

@@ -45,9 +45,7 @@ class ExtensionCheck:
             sandbox=sandbox_for(self._settings, machine=self._options.machine),
             scope=self._options.scope,
             trace=self._keep_frame if self._traced else None,
-            on_end=lambda entry, seconds: self._io.progress(
-                f'extension "{entry.name}": started in {seconds:.2f} s'
-            ),
+            on_end=self._show_end,
         )
         hosts = [outcome for outcome in outcomes if isinstance(outcome, ExtensionHost)]
         names = catalogue_names(hosts)
@@ -67,6 +65,10 @@ class ExtensionCheck:
             self._io.json({"extensions": reports, **(frames if self._traced else {})})
         elif not self._io.as_json:
             self._print(reports)
+
+    def _show_end(self, entry: ExtensionSettings, seconds: float, has_started: bool) -> None:
+        how = "started in" if has_started else "failed after"
+        self._io.progress(f'extension "{entry.name}": {how} {seconds:.2f} s')
 
     def _keep_frame(self, direction: str, body: bytes) -> None:
         with self._lock:

@@ -28,7 +28,7 @@ EXITS = {
     "sandbox_unavailable": 8,
 }
 # SIGPIPE is the end of whoever read our output; the interpreter ignores the signal itself
-SIGNAL_EXITS = {"SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
+SIGNAL_EXITS = {"SIGHUP": 129, "SIGINT": 130, "SIGPIPE": 141, "SIGTERM": 143}
 
 
 def exit_status(error: BaseException) -> int:

@@ -56,6 +56,7 @@ _PLAIN_FLAGS = {
     "-q": "--quiet",
     "-v": "--verbose",
 }
+_HELP = ("help", "--help", "-h")
 _VALUE_FLAGS = ("--config", "--cwd", "--timeout", "-C")
 
 
@@ -76,15 +77,15 @@ def main(argv: Sequence[str] | None = None, *, load: Callable[[str], Any] = load
     arguments = list(sys.argv[1:] if argv is None else argv)
     flags, rest = _split(arguments)
     given = {_PLAIN_FLAGS[flag] for flag in flags if flag in _PLAIN_FLAGS}
-    asked_for_help = rest[:1] in (["help"], ["--help"], ["-h"])
+    as_json = "--json" in given
     try:
         if "--version" in given:
-            return _show(_version(as_json="--json" in given))
-        if asked_for_help and len(rest) == 1:
-            return _show(_help(in_full=True))
+            return _show(_version(as_json=as_json))
+        if rest and set(rest) <= set(_HELP):
+            return _show(_help(in_full=True, as_json=as_json))
         if not rest and not (flags and flags[-1] in _VALUE_FLAGS):
-            return _show(_help(in_full=False))
-        return _run(flags, [*rest[1:], "--help"] if asked_for_help else rest, given=given, load=load)
+            return _show(_help(in_full=False, as_json=as_json))
+        return _run(flags, rest, given=given, load=load)
     except KeyboardInterrupt:
         # It came before the command's own handlers were in place: nothing was started.
         return 130
@@ -125,7 +126,17 @@ def _version(*, as_json: bool) -> str:
     return json.dumps({"v": 1, "version": __version__}) + "\n"
 
 
-def _help(in_full: bool) -> str:
+def _help(*, in_full: bool, as_json: bool) -> str:
+    text = _help_text(in_full=in_full)
+    if not as_json:
+        return text
+    import json
+
+    commands = [{"name": row[0], "summary": row[2]} for row in COMMANDS]
+    return json.dumps({"v": 1, "commands": commands, "help": text}) + "\n"
+
+
+def _help_text(*, in_full: bool) -> str:
     lines = ["Usage: latch [OPTIONS] COMMAND [ARGUMENTS]", ""]
     for group in ("Daily use", "Management"):
         lines.append(f"{group}:")
@@ -210,14 +221,20 @@ def _command(
     from .failures import tell
     from .signals import cancel_on_signals
 
+    if rest and rest[0] in _HELP:
+        rest = [_topic(rest), "--help"]
     name, summary = _chosen(rest[0] if rest else flags[-1])
-    parser = CommandParser(prog=f"latch {name}", description=f"{summary}.".capitalize(), allow_abbrev=False)
+    description = f"{summary[0].upper()}{summary[1:]}."
+    parser = CommandParser(prog=f"latch {name}", description=description, allow_abbrev=False)
     command = load(name)
     command.configure(parser)
     try:
         options = parse_options(parser, [*flags, *rest[1:]])
     except HelpAsked as asked:
-        io.result(asked.text)
+        if io.as_json:
+            io.json({"help": asked.text})
+        else:
+            io.result(asked.text)
         return 0
     except UsageError as error:
         status = tell(io, error)
@@ -227,6 +244,18 @@ def _command(
         options.machine = machine
         options.scope = Scope.root(options.timeout, token=token)
         return command.run(options, io)
+
+
+def _topic(rest: list[str]) -> str:
+    """Return the command to explain; ``help`` takes one, behind ``--help`` a whole command line may stand."""
+    from ..errors import UsageError
+
+    words = [word for word in rest if word not in _HELP]
+    if rest[0] == "help" and words[1:]:
+        raise UsageError(
+            f'unexpected "{words[1]}" after "latch help {words[0]}"', hint="latch help takes one command"
+        )
+    return words[0]
 
 
 def _chosen(word: str) -> tuple[str, str]:

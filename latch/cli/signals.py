@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a command runs: they cancel its scope, and do nothing else.
+"""SIGINT, SIGTERM and SIGHUP while a command runs: they cancel its scope, and do nothing else.
 
 Handlers are process-wide, so they stand only for the length of a ``with`` block and only where the
 interpreter allows them, in the main thread. Anything more in a handler than setting a flag and
@@ -18,15 +18,15 @@ from ..system.scope import CancelToken
 
 __all__ = ["cancel_on_signals"]
 
-_CANCELLING = (signal.SIGINT, signal.SIGTERM)
+_CANCELLING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def cancel_on_signals(token: CancelToken) -> Iterator[None]:
-    """Let SIGINT and SIGTERM cancel *token*, with the signal's name as the reason.
+    """Let SIGINT, SIGTERM and SIGHUP cancel *token*, with the signal's name as the reason.
 
     A second SIGINT ends the process at once with 130. A signal that was ignored when we were started
-    stays ignored, except SIGCHLD: bubblewrap inherits it and would wait for its child for ever.
+    stays ignored (``nohup``), except SIGCHLD: bubblewrap inherits it and would wait for its child for ever.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

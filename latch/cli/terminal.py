@@ -99,11 +99,17 @@ class Terminal:
         body = json.dumps(value, sort_keys=True, allow_nan=False)
         self._print('{"v": 1' + (", " + body[1:] if value else "}") + "\n")
 
-    def table(self, rows: Sequence[Sequence[str]], header: Sequence[str]) -> None:
-        """Print *rows* under *header* in aligned columns; on a terminal the last one is cut to the width."""
+    def table(self, rows: Sequence[Sequence[str]], header: Sequence[str], *, cut: bool = False) -> None:
+        """Print *rows* under *header* in aligned columns.
+
+        On a terminal that is too narrow the lines wrap; with *cut*, for a last column whose head will do,
+        they are cut to the width.
+        """
         cells = [[escape(cell) for cell in row] for row in (tuple(name.upper() for name in header), *rows)]
         widths = [max(_width(cell) for cell in column) for column in zip(*cells)]
-        lines = [self._cut(_aligned(row, widths), self._stdout) for row in cells]
+        lines = [_aligned(row, widths) for row in cells]
+        if cut:
+            lines = [self._cut(line, self._stdout) for line in lines]
         if self._color_out:
             lines[0] = _BOLD + lines[0] + _PLAIN
         self._print("\n".join(lines) + "\n")

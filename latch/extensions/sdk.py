@@ -162,7 +162,7 @@ class Extension:
         )
 
     def command(self, name: str | None = None, description: str | None = None) -> Decorator:
-        """Offer a command: ``/name`` in a session and ``latch command NAME``."""
+        """Offer a command, which a person calls by its name."""
         return self._offer("command.register", "name", name, {"description": description})
 
     def observe(self, event: str) -> Decorator:

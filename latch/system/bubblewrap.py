@@ -199,6 +199,7 @@ CAUSES = (
         "run latch doctor -v and read bwrap's own words",
     ),
 )
+_CORRECT_SETTING = "correct sandbox.bwrap in the configuration, or remove it to use the system's"
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
@@ -228,13 +229,15 @@ class Surroundings:
         )
 
 
-def unavailable(name: str, *, wanted: str, detail: str = "") -> SandboxUnavailable:
-    """Return the error for cause *name*; *wanted* is what was to be started, *detail* bwrap's words."""
+def unavailable(name: str, *, wanted: str, detail: str = "", configured: bool = False) -> SandboxUnavailable:
+    """Return the error for cause *name*; *wanted* is what was to be started, *detail* bwrap's words.
+
+    *configured* is whether this bwrap was chosen by a setting, which then is a cure as well.
+    """
     cause = _BY_NAME[name]
     words = f' (it said: "{detail}")' if detail else ""
-    return SandboxUnavailable(
-        f"cannot start {wanted}: {cause.sentence}{words}", cause=cause.name, hint=cause.remedy
-    )
+    hint = f"{cause.remedy}; or {_CORRECT_SETTING}" if configured else cause.remedy
+    return SandboxUnavailable(f"cannot start {wanted}: {cause.sentence}{words}", cause=cause.name, hint=hint)
 
 
 def find_bubblewrap(setting: Path | None, machine: Machine, *, workspace: Path | None, wanted: str) -> Path:
@@ -253,12 +256,18 @@ def find_bubblewrap(setting: Path | None, machine: Machine, *, workspace: Path |
         if not stat.S_ISREG(status.st_mode) or not os.access(found, os.X_OK):
             continue
         if status.st_mode & stat.S_ISUID:
-            raise unavailable("setuid", wanted=wanted, detail=str(found))
+            raise unavailable("setuid", wanted=wanted, detail=str(found), configured=setting is not None)
         owners = (0, machine.uid) if setting is not None else (0,)
         if status.st_uid not in owners or status.st_mode & 0o022:
-            raise unavailable("untrusted", wanted=wanted, detail=str(found))
+            raise unavailable("untrusted", wanted=wanted, detail=str(found), configured=setting is not None)
         return found
-    raise unavailable("absent", wanted=wanted, detail="" if setting is None else f"no program at {setting}")
+    if setting is None:
+        raise unavailable("absent", wanted=wanted)
+    raise SandboxUnavailable(
+        f'cannot start {wanted}: sandbox.bwrap names "{setting}", which is no program',
+        cause="absent",
+        hint=_CORRECT_SETTING,
+    )
 
 
 def _candidates(machine: Machine, workspace: Path | None) -> Iterator[Path]:

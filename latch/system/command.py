@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Sequence
 
-from ..errors import LatchError
+from ..errors import LatchError, UsageError
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
 from .child import Child, ChildExit
@@ -71,6 +71,10 @@ def run_sandboxed(
     :class:`CommandUnusable`, :class:`Denied`, :class:`UsageError` and what *scope* raises; nothing is
     left running in any case.
     """
+    if isinstance(argv, (str, bytes)):
+        raise UsageError(
+            "argv must be a sequence of words, not one text", hint='write it as ["git", "status"]'
+        )
     sandbox = sandbox or Sandbox(SandboxSettings(), limits=limits)
     if scope.deadline is None:
         scope = scope.within(limits.process.command_seconds, peer=f'command "{argv[0] if argv else ""}"')

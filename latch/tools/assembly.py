@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, Sequence
 
-from ..errors import Cancelled, LatchError
+from ..errors import Cancelled, LatchError, SandboxUnavailable
 from ..extensions.host import ExtensionHost
 from ..limits import DEFAULT, Limits
 from ..settings import ExtensionSettings, Settings
@@ -32,11 +32,13 @@ def open_extensions(
     workspace: Path,
     sandbox: Sandbox,
     scope: Scope,
+    needed: str | None = None,
     on_ready: Callable[[ExtensionHost], None] | None = None,
 ) -> list[ExtensionHost]:
     """Start *entries* side by side and return their hosts in the given order.
 
-    The first failure stops the others and is raised once nothing is left; cancel does the same.
+    The first failure stops the others and is raised once nothing is left; cancel does the same. Where it
+    is that of another than the one named *needed*, its hint says how to go on without that one.
     *on_ready* is called for each as it becomes ready, one at a time, from its starting thread.
     """
     stop = CancelToken()
@@ -50,9 +52,11 @@ def open_extensions(
 
     with _killing_on_failure(starts):
         ended = _run_side_by_side(starts, on_end, stop)
-        failures = [start.failure for start in ended if start.failure is not None]
+        failures = {start.failure: start.entry for start in ended if start.failure is not None}
         if failures:
-            raise _first(failures)
+            first = _first(list(failures))
+            _hint_way_out(first, failures[first], others=len(entries) > 1, needed=needed)
+            raise first
     return [start.host for start in starts if start.host is not None]
 
 
@@ -63,19 +67,19 @@ def check_extensions(
     sandbox: Sandbox,
     scope: Scope,
     trace: Callable[[str, bytes], None] | None = None,
-    on_end: Callable[[ExtensionSettings, float], None] | None = None,
+    on_end: Callable[[ExtensionSettings, float, bool], None] | None = None,
 ) -> list[ExtensionHost | LatchError]:
     """Start *entries* side by side and return for each its host or why it failed; all run to their end.
 
-    *on_end* is called with each entry and the seconds its start took. Raises :class:`Cancelled` once
-    nothing is left.
+    *on_end* is called with each entry, the seconds its start took and whether it started. Raises
+    :class:`Cancelled` once nothing is left.
     """
     stop = CancelToken()
     starts = [_Start(entry, workspace, sandbox, scope.also(stop), trace) for entry in entries]
 
     def report(start: _Start) -> None:
         if on_end is not None:
-            on_end(start.entry, start.seconds)
+            on_end(start.entry, start.seconds, start.failure is None)
 
     with _killing_on_failure(starts):
         failures = [start.failure for start in _run_side_by_side(starts, report, stop)]
@@ -257,3 +261,14 @@ def _first(failures: Sequence[BaseException]) -> BaseException:
     """The first that is not an echo: a start that was stopped because another failed says nothing."""
     errors = [failure for failure in failures if not isinstance(failure, Cancelled)]
     return errors[0] if errors else failures[0]
+
+
+def _hint_way_out(
+    failure: BaseException, entry: ExtensionSettings, *, others: bool, needed: str | None
+) -> None:
+    subject = f'extension "{entry.name}"'
+    # NOTE: what does not name it (the workspace, the ledger), or no sandbox at all, fails every extension.
+    its_own = isinstance(failure, LatchError) and subject in str(failure)
+    if its_own and not isinstance(failure, SandboxUnavailable) and others and entry.name != needed:
+        way_out = f"enabled = false for {subject} lets the others go on without it"
+        failure.hint = f"{failure.hint}; or {way_out}" if failure.hint else way_out

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from latch.cli.context import load_settings
+from latch.cli.context import configuration_file, configured_hint, load_settings
 from latch.errors import ConfigError
 from latch.system.machine import Machine
 
@@ -33,3 +33,20 @@ def test_the_default_file_is_the_one_of_the_machine(tmp_path: Path) -> None:
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         load_settings(options(tmp_path / "absent.toml", tmp_path))
+
+
+def test_the_file_to_write_is_named_where_there_is_none(tmp_path: Path) -> None:
+    known = options(None, tmp_path)
+    settings, file = load_settings(known), tmp_path / ".latch" / "config.toml"
+    assert configuration_file(known, settings) == file
+    assert configured_hint(known, settings) == f"none is configured; add [[extensions]] to {file}"
+
+
+def test_the_extensions_of_a_named_file_are_listed_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    entries = [f'[[extensions]]\nname = "{name}"\ncommand = "true"\n' for name in ("one", "two")]
+    file.write_text("".join(entries), encoding="utf-8")
+    known = options(file, tmp_path)
+    settings = load_settings(known)
+    assert configuration_file(known, settings) == file
+    assert configured_hint(known, settings) == f"configured in {file}: one, two"

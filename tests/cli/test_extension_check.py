@@ -150,6 +150,10 @@ def test_each_failure_is_told_and_the_others_are_reported(operator: Operator) ->
         'latch: extension "bad-end": exit: exited with status 3 instead of 0',
         'latch: extension "stubborn": shutdown: no answer within 0.2 s; killed (signal 9)',
     ]
+    told = {
+        line.partition('"')[2].partition('"')[0]: line for line in done.said.splitlines() if line[0] == "e"
+    }
+    assert "failed after" in told["hung"] and "started in" in told["good"] and len(told) == 4
     assert operator.left() == []
 
 

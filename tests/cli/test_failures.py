@@ -37,6 +37,7 @@ PEER = {"peer": 'extension "lint"', "stage": "registration"}
         (errors.SandboxUnavailable("x", cause="absent", hint="y"), 8),
         (errors.ContainmentError("p", "x"), 1),
         (errors.StoreError("p", "x"), 1),
+        (errors.Cancelled("SIGHUP"), 129),
         (errors.Cancelled("SIGINT"), 130),
         (errors.Cancelled("SIGTERM"), 143),
         (errors.Cancelled("enough"), 1),
@@ -59,7 +60,8 @@ def test_every_error_of_ours_has_a_row_or_derives_from_one() -> None:
 
 
 def test_the_signals_have_the_statuses_of_a_shell() -> None:
-    assert SIGNAL_EXITS == {name: 128 + getattr(signal, name) for name in ("SIGINT", "SIGPIPE", "SIGTERM")}
+    names = ("SIGHUP", "SIGINT", "SIGPIPE", "SIGTERM")
+    assert SIGNAL_EXITS == {name: 128 + getattr(signal, name) for name in names}
 
 
 def test_readme_lists_every_status_and_no_other() -> None:

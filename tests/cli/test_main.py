@@ -51,10 +51,11 @@ def options_of(*arguments: str) -> argparse.Namespace:
 
 @pytest.fixture(autouse=True)
 def usual_handlers() -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -82,7 +83,10 @@ def test_version_as_json(arguments: list[str], capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out) == {"v": 1, "version": __version__}
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"], ["-q", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["-h"], ["help"], ["-q", "--help"], ["help", "help"], ["help", "--help"], ["help", "-h"]],
+)
 def test_help_names_every_command_and_option(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,7 +109,7 @@ def test_help_names_every_command_and_option(
         assert flag in out
 
 
-@pytest.mark.parametrize("arguments", [[], ["--json"], ["-C", "/"]])
+@pytest.mark.parametrize("arguments", [[], ["-q"], ["-C", "/"]])
 def test_without_a_command_the_short_help_is_shown(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,7 +118,57 @@ def test_without_a_command_the_short_help_is_shown(
     assert out.startswith("Usage: latch") and "--timeout" not in out and err == ""
 
 
-@pytest.mark.parametrize("arguments", [["help", "ps"], ["ps", "--help"], ["--help", "ps"], ["ps", "-h"]])
+@pytest.mark.parametrize(
+    ("arguments", "plain"), [(["--json"], []), (["--json", "help"], ["help"]), (["--help", "--json"], ["-h"])]
+)
+def test_help_as_json_is_one_document_with_the_commands_and_the_text(
+    arguments: list[str], plain: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(plain) == 0
+    text = capsys.readouterr().out
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    commands = [{"name": row[0], "summary": row[2]} for row in COMMANDS]
+    assert (json.loads(out), out.count("\n"), err) == ({"v": 1, "commands": commands, "help": text}, 1, "")
+
+
+@pytest.mark.parametrize("arguments", [["--json", "help", "ps"], ["ps", "--help", "--json"]])
+def test_help_of_a_command_as_json_is_one_document(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = FakeCommand(lambda options, io: 1)
+    assert main(["help", "ps"], load=command.load) == 0
+    text = capsys.readouterr().out
+    assert main(arguments, load=command.load) == 0
+    assert json.loads(capsys.readouterr().out) == {"v": 1, "help": text}
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("sandbox", "Run one command as Latch would run it."),
+        ("reap", "End what a killed Latch left running."),
+        ("config", "Show the settings in force and where each comes from."),
+    ],
+)
+def test_the_summary_of_a_command_keeps_its_capitals(
+    name: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["help", name]) == 0
+    assert sentence in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["help", "ps"],
+        ["ps", "--help"],
+        ["--help", "ps"],
+        ["ps", "-h"],
+        ["help", "ps", "--help"],
+        ["-h", "ps", "w"],
+    ],
+)
 def test_help_of_a_command_is_the_command_s_own(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,6 +218,9 @@ def test_a_command_is_handed_machine_and_scope() -> None:
     [
         (["doctr"], 'unknown command "doctr"', 'did you mean "doctor"?'),
         (["help", "doctr"], 'unknown command "doctr"', 'did you mean "doctor"?'),
+        (["help", "ps", "more"], 'unexpected "more" after "latch help ps"', "latch help takes one command"),
+        (["ps", "-C", ""], "-C was given an empty path", "name a path, or leave -C out"),
+        (["--config=", "ps"], "--config was given an empty path", "name a path, or leave --config out"),
         (["zzz"], 'unknown command "zzz"', "latch --help lists commands and options"),
         (["--bogus"], 'unknown option "--bogus" before a command', "latch --help lists commands and options"),
         (["--config"], "--config needs a value", "latch --help lists commands and options"),
@@ -260,7 +317,9 @@ def test_flags_reach_the_terminal(
     assert "\x1b[31m" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
 def test_a_signal_cancels_the_command_s_scope(
     number: signal.Signals, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from latch.errors import Cancelled
 from latch.system.scope import CancelToken, Scope
 from tests.support.tree import ROOT
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +24,13 @@ def usual_handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in NUMBERS}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_cancels_with_its_name_and_wakes_a_waiter(number: signal.Signals) -> None:
     token = CancelToken()
     scope = Scope.root(20, token=token)
@@ -54,11 +55,12 @@ def test_an_ignored_sigchld_is_reset_and_put_back() -> None:
     assert signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
 
 
-def test_an_ignored_interrupt_stays_ignored() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_IGN)
     token = CancelToken()
     with cancel_on_signals(token):
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
     assert token.reason is None
 
 

@@ -143,21 +143,27 @@ def test_a_table_is_cut_to_a_terminal_and_whole_elsewhere() -> None:
     narrow = {"COLUMNS": "12", "NO_COLOR": "1"}
     screen, file = Both(on_terminal=True, environment=narrow), Both(environment=narrow)
     for both in (screen, file):
-        both.io.table([("lint", "a long explanation")], ("name", "why"))
+        both.io.table([("lint", "a long explanation")], ("name", "why"), cut=True)
     assert screen.out.splitlines()[1] == "lint  a lon…"
     assert file.out.splitlines()[1] == "lint  a long explanation"
 
 
+def test_a_table_keeps_every_value_on_a_narrow_terminal_unless_it_may_be_cut() -> None:
+    both = Both(on_terminal=True, environment={"COLUMNS": "12", "NO_COLOR": "1"})
+    both.io.table([("lint", "a long explanation")], ("name", "why"))
+    assert both.out.splitlines()[1] == "lint  a long explanation"
+
+
 def test_a_cut_never_splits_a_wide_character() -> None:
     both = Both(on_terminal=True, environment={"COLUMNS": "4", "NO_COLOR": "1"})
-    both.io.table([("漢字漢字",)], ("n",))
+    both.io.table([("漢字漢字",)], ("n",), cut=True)
     assert both.out.splitlines()[1] == "漢…"
 
 
 @pytest.mark.parametrize("columns", ["", "0", "-5", "wide", "9" * 5000])
 def test_a_senseless_width_is_ignored(columns: str) -> None:
     both = Both(on_terminal=True, environment={"COLUMNS": columns, "NO_COLOR": "1"})
-    both.io.table([("a" * 300,)], ("n",))
+    both.io.table([("a" * 300,)], ("n",), cut=True)
     assert both.out.splitlines()[1] == "a" * 300
 
 
@@ -166,7 +172,7 @@ def test_the_width_of_a_real_terminal_is_asked_for() -> None:
     try:
         with os.fdopen(terminal, "w", encoding="utf-8") as stream:
             shown = Terminal(stream, None, environment={"NO_COLOR": "1"})
-            shown.table([("short",)], ("n",))
+            shown.table([("short",)], ("n",), cut=True)
             assert os.read(controller, 1000).splitlines() == [b"N", b"short"]
     finally:
         os.close(controller)

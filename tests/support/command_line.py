@@ -214,6 +214,11 @@ class OnTerminal:
         while text not in self.screen:
             assert self._read(end), (text, self.screen)
 
+    def hang_up(self) -> None:
+        """Close the terminal, as a window is closed."""
+        os.close(self._keyboard)
+        self._keyboard = os.open(os.devnull, os.O_RDONLY)
+
     def finish(self) -> Done:
         """Wait for the end; what was shown is the ``err`` of the result, and what was piped its ``out``."""
         end = time.monotonic() + PATIENCE_SECONDS

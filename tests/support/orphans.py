@@ -22,7 +22,9 @@ from latch.system.processes import identify
 ledger = Ledger(Path(sys.argv[1]))
 token = ledger.begin('extension \\x1b[31m"x"')
 print(f"{TOKEN_VARIABLE}={token}", flush=True)
-ledger.started(token, init=identify(int(sys.stdin.readline())), monitor=None)
+pid = int(sys.stdin.readline())
+if pid:
+    ledger.started(token, init=identify(pid), monitor=None)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -36,8 +38,13 @@ class Orphan:
 
 
 @contextmanager
-def leave_orphan(operator: Operator, *, state: Path | None = None) -> Iterator[Orphan]:
-    """Leave one behind in *state* of *operator*; it ends with the block at the latest."""
+def leave_orphan(
+    operator: Operator, *, state: Path | None = None, is_recorded: bool = True
+) -> Iterator[Orphan]:
+    """Leave one behind in *state* of *operator*; it ends with the block at the latest.
+
+    One that is not recorded is known by its token alone.
+    """
     place = operator.directory / "state" if state is None else state
     if state is None:
         operator.directory.mkdir(mode=0o700, exist_ok=True)
@@ -51,7 +58,7 @@ def leave_orphan(operator: Operator, *, state: Path | None = None) -> Iterator[O
         token = host.stdout.readline().decode().strip()
         process = subprocess.Popen(["sleep", "60"], env=dict([token.split("=")]))
         try:
-            host.stdin.write(b"%d\n" % process.pid)
+            host.stdin.write(b"%d\n" % (process.pid if is_recorded else 0))
             host.stdin.close()
             host.wait()
             yield Orphan(process, host.pid)

@@ -222,6 +222,9 @@ def test_an_unreadable_host_says_nothing(tmp_path: Path) -> None:
 # -- which one
 
 
+CORRECT = "correct sandbox.bwrap in the configuration, or remove it to use the system's"
+
+
 def machine(*entries: Path | str) -> Machine:
     """Return a machine with *entries* as PATH."""
     return Machine.read({"HOME": "/nonexistent", "PATH": ":".join(map(str, entries))})
@@ -250,9 +253,13 @@ def test_a_configured_one_is_used(own: Path) -> None:
 
 
 def test_a_configured_one_that_is_absent_is_named(tmp_path: Path) -> None:
-    error = refusal(tmp_path / "absent", machine("/usr/bin"))
-    assert error.cause == "absent"
-    assert str(tmp_path / "absent") in str(error)
+    named = tmp_path / "absent"
+    error = refusal(named, machine("/usr/bin"))
+    assert (error.cause, error.hint) == ("absent", CORRECT)
+    assert str(error) == (
+        f'cannot start extension "lint": sandbox.bwrap names "{named}", which is no program; '
+        "nothing was run unsandboxed"
+    )
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])
@@ -268,14 +275,15 @@ def test_a_directory_is_no_program(tmp_path: Path) -> None:
 def test_a_setuid_one_is_refused(own: Path) -> None:
     own.chmod(0o4755)
     error = refusal(own, machine())
-    assert error.cause == "setuid"
+    assert error.cause == "setuid" and error.hint.endswith(f"; or {CORRECT}")
     assert str(own) in str(error)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757, 0o722])
 def test_one_that_others_can_write_is_refused(own: Path, mode: int) -> None:
     own.chmod(mode)
-    assert refusal(own, machine()).cause == "untrusted"
+    error = refusal(own, machine())
+    assert error.cause == "untrusted" and error.hint.endswith(f"; or {CORRECT}")
 
 
 def test_a_configured_one_of_another_user_is_refused(own: Path) -> None:

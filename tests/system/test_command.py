@@ -224,3 +224,13 @@ def test_without_a_sandbox_it_makes_one_for_this_machine(
     found = run_sandboxed(["sh", "-c", "echo $HOME"], workspace=str(workspace), scope=Scope.root(20))
     assert found.stdout.decode().strip() == str(own_home)
     assert SandboxSettings().state_directory is None
+
+
+@pytest.mark.parametrize("text", ["git status", b"git status", ""])
+def test_one_text_is_no_command_line(tmp_path: Path, text: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        run_sandboxed(text, workspace=tmp_path, scope=Scope.root(20))  # type: ignore[arg-type]
+    assert (str(caught.value), caught.value.hint) == (
+        "argv must be a sequence of words, not one text",
+        'write it as ["git", "status"]',
+    )

@@ -131,6 +131,39 @@ def test_the_first_failure_is_named_the_others_are_stopped_and_nothing_is_left(
     assert marked.alive() == 0
 
 
+@pytest.mark.parametrize(
+    ("count", "needed", "hint"),
+    [
+        (2, None, 'enabled = false for extension "bad" lets the others go on without it'),
+        (2, "e0", 'enabled = false for extension "bad" lets the others go on without it'),
+        (2, "bad", None),
+        (1, None, None),
+    ],
+)
+def test_the_failure_of_one_that_is_not_needed_says_how_to_go_on_without_it(
+    workspace: Path,
+    box: Sandbox,
+    scope: Scope,
+    marked: Marked,
+    count: int,
+    needed: str | None,
+    hint: str | None,
+) -> None:
+    entries = [marked.entry("bad", "--misbehave", "wrong-version"), marked.entry("e0")][:count]
+    with pytest.raises(PeerProtocolError) as raised:
+        open_extensions(entries, workspace=workspace, sandbox=box, scope=scope, needed=needed)
+    assert raised.value.hint == hint
+
+
+def test_what_no_extension_is_to_blame_for_is_no_reason_to_disable_one(
+    tmp_path: Path, box: Sandbox, scope: Scope, marked: Marked
+) -> None:
+    entries = [marked.entry("e0"), marked.entry("e1")]
+    with pytest.raises(LatchError) as raised:
+        open_extensions(entries, workspace=tmp_path / "absent", sandbox=box, scope=scope)
+    assert "absent" in str(raised.value) and "enabled" not in str(raised.value.hint)
+
+
 def test_of_two_failures_the_earlier_is_named_whatever_the_order(
     workspace: Path, box: Sandbox, scope: Scope, marked: Marked
 ) -> None:
@@ -232,14 +265,17 @@ def test_a_check_reports_every_one_and_lets_all_come_to_their_end(
         sandbox=box,
         scope=scope,
         trace=trace,
-        on_end=lambda entry, seconds: ended.update({entry.name: seconds}),
+        on_end=lambda entry, seconds, has_started: ended.update({entry.name: (seconds, has_started)}),
     )
     shown = [outcome.name if isinstance(outcome, ExtensionHost) else str(outcome) for outcome in outcomes]
     assert shown[0].startswith('extension "version": initialize: protocolVersion is "0.2"')
     assert shown[1] == "good" and shown[4] == "slow"
     assert shown[2] == 'extension "late": initialize: no answer within 0.3 s; killed (signal 9)'
     assert 'extension "missing"' in shown[3] and "no-such-program" in shown[3]
-    assert set(ended) == {entry.name for entry in entries} and ended["slow"] > 0.5 > ended["missing"] >= 0
+    assert ended["slow"][0] > 0.5 > ended["missing"][0] >= 0
+    assert {name: has_started for name, (_, has_started) in ended.items()} == {
+        entry.name: entry.name in ("good", "slow") for entry in entries
+    }
     assert any(message.get("method") == "initialize" for message in trace.told("->"))
     assert close_extensions([outcome for outcome in outcomes if isinstance(outcome, ExtensionHost)]) == []
 

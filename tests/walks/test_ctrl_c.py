@@ -1,4 +1,4 @@
-"""Ctrl+C and SIGTERM at every stage: the prompt is back within a second, and nothing is left."""
+"""Ctrl+C, SIGTERM and a closed terminal at every stage: the prompt is back within a second, and nothing is left."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ os.execv(sys.executable, [sys.executable, *arguments])
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
-SIGNALS = {"SIGINT": 130, "SIGTERM": 143}
+SIGNALS = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 PEER_STAGES = ("start", "initialize", "registration", "shutdown", "exit")
 # What hangs, and how many starts go well before: asking for its version, the probe, the peer's own start.
 BWRAP_STAGES = {"version": -1, "probe": 0, "spawn": 1}

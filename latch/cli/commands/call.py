@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Mapping, NamedTuple
+from typing import Iterable, Mapping, NamedTuple
 
 from ...errors import ApprovalNeeded, Denied, PeerRefused, UsageError, WireError
 from ...extensions.hooks import Decision
@@ -22,7 +22,7 @@ from ...tools.assembly import close_extensions, kill_extensions, open_extensions
 from ...tools.extension_hooks import ask_guards, transform
 from ...tools.names import catalogue_names
 from ...wire.jsontext import Json, parse_json
-from ..context import load_settings
+from ..context import configuration_file, configured_hint, load_settings
 from ..terminal import Terminal
 
 __all__ = ["configure", "run"]
@@ -43,15 +43,21 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
     extension, name = _parse_name(options.tool)
     arguments = _parse_arguments(options.arguments)
     settings = load_settings(options)
-    if extension is not None:
-        _check_configured(settings, extension)
     entries = [entry for entry in settings.extensions if entry.enabled]
+    if extension is not None:
+        _check_configured(options, settings, extension)
+    elif not entries:
+        file = configuration_file(options, settings)
+        raise UsageError(
+            f'there is no tool "{name}"', hint=f"no extension is enabled; add [[extensions]] to {file}"
+        )
     sandbox = sandbox_for(settings, machine=options.machine)
     hosts = open_extensions(
         entries,
         workspace=options.cwd,
         sandbox=sandbox,
         scope=options.scope,
+        needed=extension,
         on_ready=lambda host: io.progress(f'extension "{host.name}" is ready'),
     )
     try:
@@ -59,10 +65,13 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         result = _call(hosts, tool, arguments, options.scope)
     except PeerRefused as error:
         _close(hosts, options.scope, io)
-        io.error(str(error), code=error.code, exit_status=1, hint=error.hint)
+        _show_stderr(hosts, options, io)
+        hint = error.hint or _hint_stderr(hosts, options, error)
+        io.error(str(error), code=error.code, exit_status=1, hint=hint)
         return 1
     except BaseException as failure:
         kill_extensions(hosts, failure)
+        _show_stderr(hosts, options, io)
         raise
     _close(hosts, options.scope, io)
     if io.as_json:
@@ -109,8 +118,27 @@ def _find(hosts: list[ExtensionHost], extension: str | None, name: str) -> _Tool
             return _Tool(by_name[owner], own_name, shown)
     offered = [own_name for owner, own_name in known if owner == extension] if extension else known.values()
     subject = f'extension "{extension}" has no tool "{name}"' if extension else f'there is no tool "{name}"'
-    names = shorten(", ".join(offered), DEFAULT.extension.max_quoted_chars) or "none"
-    raise UsageError(subject, hint=f"known are: {names}")
+    known_ones = f"known are: {_listed(offered)}"
+    if extension is None and name in by_name:
+        tools = [f"{owner}/{own_name}" for owner, own_name in known if owner == name]
+        subject, known_ones = f'"{name}" is an extension, not a tool', f"its tools are: {_listed(tools)}"
+    raise UsageError(subject, hint=known_ones)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return shorten(", ".join(names), DEFAULT.extension.max_quoted_chars) or "none"
+
+
+def _show_stderr(hosts: list[ExtensionHost], options: argparse.Namespace, io: Terminal) -> None:
+    for host in hosts if options.verbose else ():
+        tail = host.stderr_tail.rstrip("\n")
+        if tail:
+            io.diagnostic(f'extension "{host.name}" wrote to standard error:\n{tail}\n')
+
+
+def _hint_stderr(hosts: list[ExtensionHost], options: argparse.Namespace, error: PeerRefused) -> str | None:
+    wrote = any(host.stderr_tail.strip() for host in hosts if f'extension "{host.name}"' == error.peer)
+    return "latch -v call shows what it wrote to standard error" if wrote and not options.verbose else None
 
 
 def _close(hosts: list[ExtensionHost], scope: Scope, io: Terminal) -> None:
@@ -130,13 +158,10 @@ def _parse_arguments(text: str) -> Mapping[str, Json]:
     return value
 
 
-def _check_configured(settings: Settings, extension: str) -> None:
+def _check_configured(options: argparse.Namespace, settings: Settings, extension: str) -> None:
     known = {entry.name: entry for entry in settings.extensions}
     if extension not in known:
-        names = ", ".join(known) or "none"
-        raise UsageError(
-            f'no extension "{extension}" is configured', hint=f"configured in {settings.file}: {names}"
-        )
+        raise UsageError(f'no extension "{extension}" is configured', hint=configured_hint(options, settings))
     if not known[extension].enabled:
         raise UsageError(
             f'extension "{extension}" is disabled', hint=f"set enabled = true in {settings.file}"

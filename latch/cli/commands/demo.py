@@ -7,6 +7,7 @@ directory are temporary. Each step says what it shows and fails the demo when it
 from __future__ import annotations
 
 import argparse
+import os
 import pkgutil
 import sys
 from dataclasses import replace
@@ -143,7 +144,7 @@ class _Demo:
     def _write(self) -> tuple[bool, str]:
         target = self._workspace / "planted.txt"
         result = self._live().call_tool("write_file", {"path": str(target)}, self._scope)
-        refused = isinstance(result, dict) and result.get("written") is False and not target.exists()
+        refused = isinstance(result, dict) and result.get("written") is False and not os.path.exists(target)
         words = result.get("error") if isinstance(result, dict) else result
         return refused, f"writing to the workspace was refused by the mount: {words}"
 

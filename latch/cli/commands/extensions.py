@@ -6,7 +6,7 @@ import argparse
 
 from ...errors import UsageError
 from ...settings import ExtensionSettings, Settings
-from ..context import load_settings
+from ..context import configuration_file, configured_hint, load_settings
 from ..terminal import Terminal
 
 __all__ = ["configure", "run"]
@@ -27,15 +27,15 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         # NOTE: here, because a plain listing must not pay for what starts processes.
         from ..extension_check import ExtensionCheck
 
-        named = [_named(settings, options.trace)] if options.trace is not None else None
+        named = [_named(settings, options)] if options.trace is not None else None
         enabled = [entry for entry in settings.extensions if entry.enabled]
         return ExtensionCheck(options, settings, named or enabled, io, traced=named is not None).run()
     if io.as_json:
-        io.json(
-            {"file": _file(options, settings), "extensions": [_entry(entry) for entry in settings.extensions]}
-        )
+        file = str(configuration_file(options, settings))
+        io.json({"file": file, "extensions": [_entry(entry) for entry in settings.extensions]})
     elif not settings.extensions:
-        io.result(f"no extensions are configured; add [[extensions]] to {_file(options, settings)}")
+        file = configuration_file(options, settings)
+        io.result(f"no extensions are configured; add [[extensions]] to {file}")
     else:
         rows = [
             (
@@ -46,20 +46,15 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
             )
             for entry in settings.extensions
         ]
-        io.table(rows, ("name", "enabled", "network", "command"))
+        io.table(rows, ("name", "enabled", "network", "command"), cut=True)
     return 0
 
 
-def _named(settings: Settings, name: str) -> ExtensionSettings:
+def _named(settings: Settings, options: argparse.Namespace) -> ExtensionSettings:
     for entry in settings.extensions:
-        if entry.name == name:
+        if entry.name == options.trace:
             return entry
-    known = ", ".join(entry.name for entry in settings.extensions) or "none"
-    raise UsageError(f'no extension "{name}" is configured', hint=f"configured: {known}")
-
-
-def _file(options: argparse.Namespace, settings: Settings) -> str:
-    return str(settings.file or options.machine.latch_directory / "config.toml")
+    raise UsageError(f'no extension "{options.trace}" is configured', hint=configured_hint(options, settings))
 
 
 def _entry(entry: ExtensionSettings) -> dict[str, object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from ...errors import seconds_text
+from ...limits import DEFAULT
 from ...tools.assembly import sandbox_for
 from ..context import load_settings
 from ..terminal import Terminal
@@ -30,9 +32,14 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         return 1
     if io.as_json:
         io.json({"ended": list(swept.ended), "kept": swept.kept})
-    elif swept.ended:
+        return 0
+    done = "nothing was left over"
+    if swept.ended:
         noun = "process" if len(swept.ended) == 1 else "processes"
-        io.result(f"ended {len(swept.ended)} left-over {noun}: {', '.join(map(str, swept.ended))}")
-    else:
-        io.result("nothing was left over")
+        done = f"ended {len(swept.ended)} left-over {noun}: {', '.join(map(str, swept.ended))}"
+    if swept.kept:
+        records = "1 record is" if swept.kept == 1 else f"{swept.kept} records are"
+        wait = seconds_text(DEFAULT.process.dead_host_seconds)
+        done += f"; {records} kept for {wait}, in case something of a dead host is still being born"
+    io.result(done)
     return 0

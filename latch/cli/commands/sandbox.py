@@ -31,6 +31,10 @@ USAGE_STATUS = _WE_FAILED
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
+    parser.epilog = (
+        "What is piped or redirected in is handed on as its standard input. A terminal is not: an "
+        "interactive program, such as a shell, reads nothing and ends."
+    )
     parser.add_argument("--write", action="store_true", help="let it write the workspace (-C, or here)")
     parser.add_argument("--network", action="store_true", help="share the network")
     parser.add_argument("--plan", action="store_true", help="print the plan and run nothing")

@@ -188,6 +188,92 @@ def test_an_unknown_tool_is_answered_with_those_there_are(operator: Operator) ->
     assert operator.run("call", "--json", "none").error["hint"] == f"known are: {mapped}, b"
 
 
+def test_the_file_to_write_is_named_where_there_is_none(operator: Operator) -> None:
+    error = operator.run("call", "--json", "one/echo").error
+    assert (error["message"], error["hint"]) == (
+        'no extension "one" is configured',
+        f"none is configured; add [[extensions]] to {operator.file}",
+    )
+    error = operator.run("call", "--json", "echo").error
+    assert (error["message"], error["hint"]) == (
+        'there is no tool "echo"',
+        f"no extension is enabled; add [[extensions]] to {operator.file}",
+    )
+
+
+def test_an_extension_that_is_not_configured_is_answered_with_those_that_are(operator: Operator) -> None:
+    operator.configure(operator.peer(), operator.peer(name="two", enabled=False))
+    assert (
+        operator.run("call", "--json", "six/echo").error["hint"] == f"configured in {operator.file}: one, two"
+    )
+
+
+def test_an_extension_is_no_tool_and_is_answered_with_its_tools(operator: Operator) -> None:
+    operator.configure(
+        operator.peer("--register", "", "--tool", "lock", "--tool", "b"), operator.peer(name="two")
+    )
+    error = operator.run("call", "--json", "one").error
+    assert (error["exit"], error["message"], error["hint"]) == (
+        2,
+        '"one" is an extension, not a tool',
+        "its tools are: one/lock, one/b",
+    )
+
+
+def test_where_another_extension_does_not_start_it_says_how_to_go_on(operator: Operator) -> None:
+    operator.configure(operator.peer(), operator.peer("--misbehave", "wrong-version", name="bad"))
+    cure = 'enabled = false for extension "bad" lets the others go on without it'
+    assert operator.run("call", "--json", "one/echo").error["hint"] == cure
+    assert operator.run("call", "--json", "bad/echo").error["hint"] is None
+
+
+FAILING = """
+import sys; sys.path.append({sdk!r})
+from sdk import Extension, allow
+ext = Extension()
+@ext.tool()
+def fails(arguments):
+    return {{}}["a key that is not there"]
+@ext.guard("tool.execute")
+def judge(action, payload):
+    return allow() if payload["arguments"].get("allowed", True) else 1 / 0
+ext.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        ("{}", 1, 'return {}["a key that is not there"]'),
+        ('{"allowed": false}', 3, 'return allow() if payload["arguments"].get("allowed", True) else 1 / 0'),
+    ],
+)
+def test_verbose_shows_the_traceback_of_what_failed_in_an_extension(
+    operator: Operator, arguments: str, status: int, line: str
+) -> None:
+    program = operator.place / "failing.py"
+    program.write_text(FAILING.format(sdk=str(PEER_SDK)), encoding="utf-8")
+    operator.configure(operator.peer(), operator.program(program, name="mine", ro_paths=[str(PEER_SDK)]))
+    plain = operator.run("call", "-q", "mine/fails", arguments)
+    assert plain.status == status and "Traceback" not in plain.said
+    done = operator.run("call", "-q", "-v", "mine/fails", arguments)
+    shown = done.said.splitlines()
+    assert done.status == status and 'extension "mine" wrote to standard error:' in shown
+    assert "Traceback (most recent call last):" in shown and line in [text.strip() for text in shown]
+    assert shown[-1].startswith("latch: " if status == 3 else "latch: extension")
+    error = operator.run("call", "-v", "--json", "mine/fails", arguments).error
+    assert error["exit"] == status
+
+
+def test_a_tool_that_failed_with_words_of_its_own_says_how_to_see_them(operator: Operator) -> None:
+    program = operator.place / "failing.py"
+    program.write_text(FAILING.format(sdk=str(PEER_SDK)), encoding="utf-8")
+    operator.configure(operator.program(program, name="mine", ro_paths=[str(PEER_SDK)]), operator.peer())
+    hint = "latch -v call shows what it wrote to standard error"
+    assert operator.run("call", "--json", "mine/fails").error["hint"] == hint
+    assert operator.run("call", "--json", "one/error").error["hint"] is None
+
+
 def test_a_bad_end_after_a_failed_tool_is_told_with_it(operator: Operator) -> None:
     operator.configure(operator.peer("--misbehave", "exits-nonzero"))
     done = operator.run("call", "--json", "one/error")

@@ -114,3 +114,15 @@ def test_nothing_is_created(operator: Operator) -> None:
     before = listing(operator.place)
     operator.run("config", "show", "--origin")
     assert listing(operator.place) == before
+
+
+@pytest.mark.parametrize("columns", ["80", "40"])
+@pytest.mark.parametrize("flags", [(), ("--origin",)])
+def test_no_value_is_lost_on_a_narrow_terminal(
+    operator: Operator, flags: tuple[str, ...], columns: str
+) -> None:
+    whole = configured(operator).run("config", "show", *flags).text.splitlines()
+    with operator.on_terminal(
+        "config", "show", *flags, env=operator.environment(COLUMNS=columns)
+    ) as terminal:
+        assert terminal.finish().said.splitlines() == whole

@@ -91,10 +91,16 @@ def test_a_trace_checks_the_one_that_is_named_even_a_disabled_one(operator: Oper
 
 def test_a_trace_of_an_unknown_name_says_which_are_known(operator: Operator) -> None:
     done = operator.run("extensions", "--trace", "one", "--json")
-    assert (done.status, done.error["hint"]) == (2, "configured: none")
+    assert (done.status, done.error["hint"]) == (
+        2,
+        f"none is configured; add [[extensions]] to {operator.file}",
+    )
     operator.configure(operator.peer(), operator.peer(name="two"))
     error = operator.run("extensions", "--trace", "three", "--json").error
-    assert (error["message"], error["hint"]) == ('no extension "three" is configured', "configured: one, two")
+    assert (error["message"], error["hint"]) == (
+        'no extension "three" is configured',
+        f"configured in {operator.file}: one, two",
+    )
 
 
 @pytest.mark.parametrize("arguments", [("--check",), ("--trace", "one")])

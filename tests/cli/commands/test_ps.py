@@ -49,7 +49,7 @@ def test_a_child_of_another_latch_is_listed_while_it_runs(operator: Operator, sa
     assert children(operator) == [] and operator.left() == []
 
 
-def test_what_a_killed_latch_left_is_told_from_what_runs(operator: Operator, sandbox: Path) -> None:
+def test_a_record_of_which_nothing_lives_is_not_listed(operator: Operator, sandbox: Path) -> None:
     with operator.start("sandbox", "--", "sh", "-c", f"echo up; sleep 60; : {operator.marker}") as host:
         # Before that a kill may leave an orphan, which is what the sweep is for.
         assert host.stdout.readline() == b"up\n"
@@ -57,10 +57,9 @@ def test_what_a_killed_latch_left_is_told_from_what_runs(operator: Operator, san
         host.kill()
         host.wait()
         assert operator.left() == []
-        assert [child["state"] for child in children(operator)] == ["left by a dead host"]
+    assert [path for path in operator.ledger.iterdir() if path.suffix == ".jsonl"] != []
     done = operator.run("ps")
-    assert "left by a dead host" in done.text and done.said == "latch reap ends what dead hosts left\n"
-    assert operator.run("ps", "-q").err == b""
+    assert (children(operator), done.text, done.said) == ([], "nothing is running\n", "")
 
 
 def test_a_process_that_outlived_its_host_is_an_orphan(operator: Operator, orphan: Orphan) -> None:
@@ -71,7 +70,18 @@ def test_a_process_that_outlived_its_host_is_an_orphan(operator: Operator, orpha
         "state": "orphaned",
     }
     assert children(operator) == [expected]
-    assert "orphaned" in operator.run("ps").text
+    done = operator.run("ps")
+    assert "orphaned" in done.text and done.said == "latch reap ends what dead hosts left\n"
+    assert operator.run("ps", "-q").err == b""
+
+
+def test_a_process_that_bears_the_token_of_a_dead_host_is_an_orphan_though_no_record_names_it(
+    operator: Operator,
+) -> None:
+    with leave_orphan(operator, is_recorded=False) as orphan:
+        assert [(child["pid"], child["state"]) for child in children(operator)] == [
+            (orphan.process.pid, "orphaned")
+        ]
 
 
 def test_a_name_in_the_ledger_reaches_no_terminal_raw(operator: Operator, orphan: Orphan) -> None:

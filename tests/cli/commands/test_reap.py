@@ -29,8 +29,18 @@ def test_an_orphan_is_ended_and_named(operator: Operator) -> None:
         done = operator.run("reap")
         assert orphan.process.wait(5) == -signal.SIGKILL
     assert (done.status, done.said) == (0, "")
-    assert done.text == f"ended 1 left-over process: {orphan.process.pid}\n"
-    assert operator.run("reap").out == b"nothing was left over\n"
+    kept = "; 1 record is kept for 10 s, in case something of a dead host is still being born\n"
+    assert done.text == f"ended 1 left-over process: {orphan.process.pid}" + kept
+    assert operator.run("reap").text == "nothing was left over" + kept
+
+
+def test_several_records_are_counted(operator: Operator) -> None:
+    with leave_orphan(operator) as one, leave_orphan(operator) as other:
+        ended = ", ".join(map(str, sorted((one.process.pid, other.process.pid))))
+        assert operator.run("reap").text == (
+            f"ended 2 left-over processes: {ended}; 2 records are kept for 10 s, in case something of a dead "
+            "host is still being born\n"
+        )
 
 
 def test_json_names_what_was_ended_and_how_many_records_are_kept(operator: Operator) -> None:

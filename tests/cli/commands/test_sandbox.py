@@ -309,3 +309,18 @@ def test_what_it_put_into_the_background_ends_with_it(operator: Operator) -> Non
 def test_it_leaves_no_record(operator: Operator) -> None:
     assert shell(operator, "true").status == 0
     assert [row[0] for row in listing(operator.directory) if row[0].endswith(".jsonl")] == []
+
+
+def test_help_says_that_a_terminal_is_not_handed_in(operator: Operator) -> None:
+    assert "A terminal is not: an interactive program" in " ".join(
+        operator.run("help", "sandbox").text.split()
+    )
+
+
+def test_a_terminal_that_is_closed_ends_the_command(operator: Operator) -> None:
+    script = f"echo up; sleep 60; : {operator.marker}"
+    with operator.on_terminal("sandbox", "--", "sh", "-c", script, stderr=-1) as terminal:
+        terminal.wait_for(b"up")
+        terminal.hang_up()
+        assert terminal.process.wait(20) == 129
+    assert operator.left() == []
