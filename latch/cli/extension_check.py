@@ -8,11 +8,12 @@ from typing import Mapping
 
 from ..errors import LatchError
 from ..extensions.host import ExtensionHost
+from ..limits import DEFAULT
 from ..settings import ExtensionSettings, Settings
 from ..tools.assembly import check_extensions, close_extensions, sandbox_for
 from ..tools.names import catalogue_names
 from .failures import exit_status
-from .terminal import Terminal
+from .terminal import Terminal, escape
 
 __all__ = ["ExtensionCheck"]
 
@@ -35,6 +36,8 @@ class ExtensionCheck:
         self._io = io
         self._traced = traced
         self._frames: list[tuple[str, str]] = []
+        self._left_bytes = DEFAULT.extension.max_trace_bytes
+        self._not_kept = 0
         self._lock = threading.Lock()
 
     def run(self) -> int:
@@ -61,8 +64,9 @@ class ExtensionCheck:
 
     def _print_reports(self, reports: list[dict[str, object]], failed: bool) -> None:
         if self._io.as_json and not failed:
-            frames = {"frames": [{"direction": way, "body": body} for way, body in self._frames]}
-            self._io.json({"extensions": reports, **(frames if self._traced else {})})
+            frames = [{"direction": way, "body": body} for way, body in self._frames]
+            traced = {"frames": frames, "frames_not_kept": self._not_kept} if self._traced else {}
+            self._io.json({"extensions": reports, **traced})
         elif not self._io.as_json:
             self._print(reports)
 
@@ -72,11 +76,17 @@ class ExtensionCheck:
 
     def _keep_frame(self, direction: str, body: bytes) -> None:
         with self._lock:
-            self._frames.append((direction, body.decode("utf-8", "replace")))
+            self._left_bytes -= len(body)
+            if self._left_bytes < 0:
+                self._not_kept += 1
+            else:
+                self._frames.append((direction, body.decode("utf-8", "replace")))
 
     def _print(self, reports: list[dict[str, object]]) -> None:
         for direction, body in self._frames:
             self._io.result(f"{direction} {body}")
+        if self._not_kept:
+            self._io.result(f"{self._not_kept} frames more were not kept")
         for report in reports:
             self._io.result("\n".join(_lines(report)))
         if not self._entries:
@@ -141,13 +151,15 @@ def _lines(report: dict[str, object]) -> list[str]:
             shown = one.get("catalogue_name", one["name"])
             known_as = "" if shown == one["name"] else f" (as {shown})"
             about = " ".join(one["description"].split())
+            # NOTE: a name may hold a newline, which would begin a line that looks like ours.
             lines.append(
-                f"  {kind[:-1].replace('_', ' ')} {one['name']}{known_as}" + (f": {about}" if about else "")
+                f"  {kind[:-1].replace('_', ' ')} {escape(one['name'])}{known_as}"
+                + (f": {about}" if about else "")
             )
     for kind in ("observers", "transforms", "guards"):
         names = report[kind]
         assert isinstance(names, list)
-        lines += [f"  {kind[:-1]} {name}" for name in names]
+        lines += [f"  {kind[:-1]} {escape(name)}" for name in names]
     notes = report["diagnostics"]
     assert isinstance(notes, list)
-    return [*lines, *[f"  note: {text}" for text in notes]]
+    return [*lines, *[f"  note: {escape(text)}" for text in notes]]

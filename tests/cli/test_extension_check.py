@@ -245,3 +245,32 @@ def test_a_reader_that_goes_away_ends_it_quietly(operator: Operator) -> None:
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == (b"", 141)
     assert operator.left() == []
+
+
+def test_a_name_with_a_newline_begins_no_line_of_its_own(operator: Operator) -> None:
+    done = check(
+        operator, operator.peer("--register", "", "--tool", "a\nforged: ready, stopped with status 0")
+    )
+    assert done.status == 0
+    (line,) = [line for line in done.text.splitlines() if line.startswith("  tool ")]
+    assert line.startswith("  tool a\\x0aforged: ready, stopped with status 0 (as ext_one_")
+    assert [line for line in done.text.splitlines() if line.startswith("forged")] == []
+
+
+def test_a_trace_keeps_so_much_and_says_how_much_more_there_was(operator: Operator) -> None:
+    chatter = {"jsonrpc": "2.0", "method": "$/chatter", "params": {"text": "x" * (1 << 20)}}
+    program = operator.place / "chatter.py"
+    program.write_text(
+        "import json, sys\n"
+        f"body = json.dumps({chatter!r}).encode()\n"
+        "out = sys.stdout.buffer\n"
+        "def send(body):\n"
+        "    out.write(b'Content-Length: %d\\r\\n\\r\\n' % len(body) + body); out.flush()\n"
+        "for _ in range(40): send(body)\n"
+        "sys.exit(3)\n"
+    )
+    operator.configure(operator.program(program))
+    done = operator.run("extensions", "--trace", "one")
+    assert done.status == 6
+    assert done.text.count("$/chatter") == 31
+    assert done.text.rstrip().endswith("9 frames more were not kept")

@@ -143,7 +143,7 @@ def _hint_stderr(hosts: list[ExtensionHost], options: argparse.Namespace, error:
 
 def _close(hosts: list[ExtensionHost], scope: Scope, io: Terminal) -> None:
     for _, failure in close_extensions(hosts, scope):
-        io.note(f"latch: {failure}" + (f"\nhint: {failure.hint}" if failure.hint else ""))
+        io.diagnostic(f"latch: {failure}\n" + (f"hint: {failure.hint}\n" if failure.hint else ""))
 
 
 def _parse_arguments(text: str) -> Mapping[str, Json]:
