@@ -3,6 +3,9 @@
 Whatever may wait takes a :class:`~.scope.Scope` last. Bytes and their meaning come from ``wire`` and
 ``schema`` below; policy and peers are above and unknown here.
 
-Reading order: ``machine`` (who we are), ``scope`` (deadline and cancel), ``files``, ``toolchain``,
-``workspace``, ``plan``, ``bubblewrap``, ``child``.
+Reading order: ``machine`` (who we are), ``scope`` (deadline and cancel), ``paths`` and ``files``; what a
+child may see: ``toolchain``, ``bindsources``, ``workspace``, ``plan``, ``planning``; how it runs:
+``bubblewrap`` (which, and why not), ``kernelcalls``, ``processes``, ``cgroup``, ``spawner``, ``mounts``, ``ledger`` (what
+a killed host left), ``child``, ``starting``, ``housekeeper``; and what others use: ``sandbox``, ``command``,
+``throwaway``.
 """

@@ -23,6 +23,7 @@ __all__ = [
     "PrivatePlaces",
     "check_bind_source",
     "find_bind_refusal",
+    "find_entries",
     "find_private_places",
 ]
 
@@ -160,7 +161,7 @@ def _find_secret(real: str, real_home: str, entries: tuple[str, ...], why: str) 
             depth = len(parts) - len(pattern)
             relation = "is" if depth == 0 else "contains" if depth < 0 else "lies in"
             return f'{relation} "~/{entry}", which {why}'
-        for place in _existing(real_home, pattern):
+        for place in find_entries(real_home, entry):
             # An entry may be a link to where it is really kept.
             related = relation_of(real, real_path(place))
             if related:
@@ -168,9 +169,10 @@ def _find_secret(real: str, real_home: str, entries: tuple[str, ...], why: str) 
     return None
 
 
-def _existing(real_home: str, pattern: list[str]) -> Iterator[str]:
-    if "*" not in "".join(pattern):
-        place = os.path.join(real_home, *pattern)
+def find_entries(real_home: str, entry: str) -> Iterator[str]:
+    """Yield the paths in *real_home* that *entry* of the tables above names and that exist."""
+    if "*" not in entry:
+        place = os.path.join(real_home, entry)
         if os.path.lexists(place):
             yield place
         return
@@ -178,4 +180,4 @@ def _existing(real_home: str, pattern: list[str]) -> Iterator[str]:
         names = os.listdir(real_home)
     except OSError:
         return
-    yield from (os.path.join(real_home, name) for name in names if fnmatchcase(name, pattern[0]))
+    yield from (os.path.join(real_home, name) for name in names if fnmatchcase(name, entry))

@@ -1,8 +1,8 @@
 """Bubblewrap on this machine: which one, what it can do, whether it works, and why not.
 
 There is no way round it: every failure is a :class:`SandboxUnavailable` whose cause and cure are
-named, and nothing runs. The probe starts a real sandbox with exactly the options in use and lets it
-check itself from inside; a probe with fewer options passes where the real start fails.
+named, and nothing runs. Whether it works is for the probe to say, which ``sandbox.py`` starts with
+exactly the options in use.
 
 Texts of bubblewrap are matched on their stable part: distributions change the hint at the end, newer
 versions the grammar.
@@ -11,6 +11,7 @@ versions the grammar.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from ..limits import JsonLimits
 from ..wire.jsontext import parse_json
 from .files import read_kernel_text
 from .machine import Machine
-from .paths import both_names, passes_through, real_path
+from .paths import both_names, changed_since_plan, passes_through, real_path
 
 __all__ = [
     "BASELINE_OPTIONS",
@@ -187,6 +188,12 @@ CAUSES = (
         "run latch doctor and report what it prints",
     ),
     Cause(
+        "system",
+        (),
+        "this system refused what the start needs",
+        "free what is missing (descriptors, memory, disk), and try again",
+    ),
+    Cause(
         "hang",
         (),
         "bwrap did not finish in time",
@@ -200,6 +207,10 @@ CAUSES = (
     ),
 )
 _CORRECT_SETTING = "correct sandbox.bwrap in the configuration, or remove it to use the system's"
+_SWAPPED = re.compile(
+    r"Can't (bind mount .* on /newroot|find source path )(?P<place>/.*?): "
+    r"(Unable to find|(.*: )?(No such file or directory|Not a directory|Too many levels))"
+)
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
@@ -221,8 +232,8 @@ class Surroundings:
                 root / "proc/sys/kernel/apparmor_restrict_unprivileged_userns"
             ).strip()
             == "1",
-            container=(root / ".dockerenv").exists()
-            or (root / "run/.containerenv").exists()
+            container=os.path.exists(root / ".dockerenv")
+            or os.path.exists(root / "run/.containerenv")
             or any(name in group for name in ("kubepods", "docker", "containerd", "lxc")),
             # WSL2's release names its own kernel, "microsoft-standard"; WSL1's only the vendor.
             wsl1="microsoft" in release and "microsoft-standard" not in release,
@@ -235,7 +246,8 @@ def unavailable(name: str, *, wanted: str, detail: str = "", configured: bool = 
     *configured* is whether this bwrap was chosen by a setting, which then is a cure as well.
     """
     cause = _BY_NAME[name]
-    words = f' (it said: "{detail}")' if detail else ""
+    # NOTE: only bubblewrap is quoted.
+    words = "" if not detail else f": {detail}" if name == "system" else f' (it said: "{detail}")'
     hint = f"{cause.remedy}; or {_CORRECT_SETTING}" if configured else cause.remedy
     return SandboxUnavailable(f"cannot start {wanted}: {cause.sentence}{words}", cause=cause.name, hint=hint)
 
@@ -310,16 +322,20 @@ def explain_failure(
     program: str,
     hops: tuple[Path, ...],
     surroundings: Surroundings,
+    pinned: tuple[str, ...] = (),
 ) -> LatchError:
     """Turn the words of a bwrap that ended without running its program into the error to raise.
 
     *hops* are the files the program needs and the sandbox did not show, in the order in which the
-    toolchain search passed them: the first is named.
+    toolchain search passed them: the first is named. *pinned* are the sources that others may swap.
     """
     line = next((text for text in stderr.splitlines() if text.startswith("bwrap: ")), stderr.strip())
     words = line[len("bwrap: ") :] if line.startswith("bwrap: ") else line
     if words.startswith("execvp "):
         return _explain_exec(words, wanted=wanted, program=program, hops=hops)
+    swapped = _SWAPPED.match(words)
+    if swapped and swapped["place"] in pinned:
+        return changed_since_plan(swapped["place"])
     for text in ("Can't find source path", "Can't mkdir", "Can't create file at", "Can't chdir to"):
         if words.startswith(text):
             return _explain_path(words, wanted=wanted, uid=uid)

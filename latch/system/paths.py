@@ -1,16 +1,31 @@
-"""How two absolute paths stand to each other. Only links are looked at, nothing is read.
+"""How two absolute paths stand to each other, and whether one still is what it was.
 
-Paths are compared as text, so callers hand in real paths, or both names of a path.
+Only links are looked at, nothing is read. Paths are compared as text, so callers hand in real paths,
+or both names of a path.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
+from ..errors import ContainmentError
 from ..limits import FileLimits
 
-__all__ = ["both_names", "lies_in", "lies_in_any", "passes_through", "real_path", "relation_of"]
+__all__ = [
+    "both_names",
+    "changed_since_plan",
+    "hold_path",
+    "lies_in",
+    "lies_in_any",
+    "passes_through",
+    "real_path",
+    "relation_of",
+]
+
+# open(2). Some interpreters do not name it; it is the same on every architecture that they run on.
+_O_PATH = getattr(os, "O_PATH", 0o10000000)
 
 
 def both_names(path: Path) -> list[str]:
@@ -64,6 +79,38 @@ def passes_through(path: str | Path, trees: list[str], limits: FileLimits = File
         pending.extend(target.split("/")[::-1])
         place = "/" if target.startswith("/") else os.path.dirname(place)
     return lies_in_any(os.path.abspath(path), trees) or lies_in_any(real_path(path), trees)
+
+
+def hold_path(path: str, kind: int = 0) -> int:
+    """Return a descriptor of what real *path* names, which only names it: nothing can be read through it.
+
+    *kind* is what it must be (``stat.S_IFDIR``), 0 for anything. Raises :class:`ContainmentError` when it
+    is another kind or gone, or when a link now leads there or is there. The caller owns the descriptor.
+    """
+    try:
+        descriptor = os.open(path, _O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise changed_since_plan(path) from error
+    try:
+        found = stat.S_IFMT(os.fstat(descriptor).st_mode)
+        if found == stat.S_IFLNK or found != (kind or found):
+            raise changed_since_plan(path)
+        # NOTE: the whole way counts, because a directory on it may have become a link.
+        if os.readlink(f"/proc/self/fd/{descriptor}") != path:
+            raise changed_since_plan(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def changed_since_plan(path: str) -> ContainmentError:
+    """Return the error for a *path* that is not what it was when it was judged."""
+    return ContainmentError(
+        path,
+        "changed while it was being started: it is not what the plan was made for",
+        hint="try again when nothing else writes there",
+    )
 
 
 def relation_of(path: str, other: str) -> str | None:

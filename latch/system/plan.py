@@ -13,6 +13,7 @@ otherwise show. Reasons stand beside each operation; reference numbers (T..) are
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +26,7 @@ from .cgroup import NO_LIMIT
 from .files import read_head
 from .ledger import TOKEN_VARIABLE
 from .machine import DEFAULT_PATH, Machine
+from .paths import lies_in
 from .toolchain import Toolchain
 from .workspace import WorkspaceView
 
@@ -63,12 +65,16 @@ class Operation:
     """One option of bubblewrap with its arguments, and why it is there.
 
     ``content`` is set for an operation that copies a file: a path to read at the start, or the bytes.
+    ``pinned`` is set for a bind whose source others may swap after it was judged (security.md T1, T3): it
+    must still be of this ``kind`` (0 for any), at this very path, when it is mounted.
     """
 
     option: str
     arguments: tuple[str, ...] = ()
     reason: str = ""
     content: str | bytes | None = None
+    pinned: bool = False
+    kind: int = 0
 
     def __str__(self) -> str:
         source = f" < {self.content}" if isinstance(self.content, str) else ""
@@ -157,38 +163,55 @@ def survey(machine: Machine, *, root: Path = Path("/")) -> SystemLayout:
     visible = [Path("/usr")]
     for name in _MERGED:
         path = root / name
-        if path.is_symlink():
+        if os.path.islink(path):
             operations.append(Operation("--symlink", (os.readlink(path), f"/{name}"), "as on this system"))
             visible.append(Path("/", name))
-        elif path.is_dir():
+        elif os.path.isdir(path):
             operations.append(Operation("--ro-bind", (f"/{name}", f"/{name}"), "as on this system"))
             visible.append(Path("/", name))
+    links = _links_towards(machine.home, root)
     for name in _SYSTEM_ROOTS:
-        if (root / name.lstrip("/")).exists():
-            operations.append(Operation("--ro-bind", (name, name), "the distribution's programs"))
-            visible.append(Path(name))
+        if os.path.exists(root / name.lstrip("/")):
+            # NOTE: below a link that is recreated there is nothing to mount at.
+            place = _through(links, name)
+            operations.append(Operation("--ro-bind", (place, place), "the distribution's programs"))
+            visible += dict.fromkeys((Path(name), Path(place)))
     missing: list[str] = []
     for name in _ETC:
         operations += _etc_entry(root / "etc" / name, f"/etc/{name}", missing)
     return SystemLayout(
         system=tuple(operations),
         visible=tuple(visible),
-        home=Path(os.path.realpath(machine.home)),
-        home_links=tuple(_links_towards(machine.home)),
+        home=_real(machine.home, root),
+        home_links=tuple(links),
         missing=tuple(missing),
     )
 
 
-def _links_towards(path: Path) -> list[Operation]:
+def _links_towards(path: Path, root: Path) -> list[Operation]:
     """Recreate the links on the way to *path* (``/home -> /var/home``), so that its name exists inside."""
     links, place = [], Path("/")
     for part in path.parts[1:]:
         place = place / part
-        if place.is_symlink():
-            target = os.path.realpath(place)
-            links.append(Operation("--symlink", (target, str(place)), "as on this system"))
-            place = Path(target)
+        if os.path.islink(root / str(place).lstrip("/")):
+            target = _real(place, root)
+            links.append(Operation("--symlink", (str(target), str(place)), "as on this system"))
+            place = target
     return links
+
+
+def _real(path: Path, root: Path) -> Path:
+    """Return where *path* really is, as seen from *root*."""
+    real = os.path.realpath(root / str(path).lstrip("/"))
+    return Path("/", os.path.relpath(real, os.path.realpath(root)))
+
+
+def _through(links: list[Operation], path: str) -> str:
+    """Return where *path* really is, as far as *links* lead."""
+    for target, place in (link.arguments for link in links):
+        if lies_in(path, place):
+            path = os.path.join(target, os.path.relpath(path, place)) if path != place else target
+    return path
 
 
 def _etc_entry(path: Path, shown: str, missing: list[str]) -> list[Operation]:
@@ -220,11 +243,13 @@ def make_plan(
     masks = _masks(request, layout)
     operations = [
         *_namespaces(request),
-        *layout.system,
-        *_identity(machine),
         *_kernel_views(request, machine),
         *_scratch(request),
-        *_home(request, layout),
+        # NOTE: before the binds, which may lie below what they point to and could not be undone.
+        *layout.home_links,
+        *layout.system,
+        *_identity(machine),
+        *_tmpfs(_home_place(layout.home), "0700", request.resources.home_bytes, "an empty home"),
         *_binds(request, masks),
         *_seals(masks),
         *_environment(request, layout, machine),
@@ -286,8 +311,8 @@ def _identity(machine: Machine) -> list[Operation]:
     passwd += f"nobody:x:65534:65534::/:{shell}\n"
     group = f"{user}:x:{machine.gid}:\nnogroup:x:65534:\n"
     return [
-        Operation("--file", ("/etc/passwd",), "two users, not the host's list", passwd.encode()),
-        Operation("--file", ("/etc/group",), "", group.encode()),
+        Operation("--file", ("/etc/passwd",), "two users, not the host's list", os.fsencode(passwd)),
+        Operation("--file", ("/etc/group",), "", os.fsencode(group)),
     ]
 
 
@@ -313,11 +338,6 @@ def _scratch(request: PlanRequest) -> list[Operation]:
     return operations
 
 
-def _home(request: PlanRequest, layout: SystemLayout) -> list[Operation]:
-    place = _home_place(layout.home)
-    return [*_tmpfs(place, "0700", request.resources.home_bytes, "an empty home"), *layout.home_links]
-
-
 def _home_place(home: Path) -> str:
     # NOTE: a daemon's home may be "/" or a directory of the system's programs, which must not be covered.
     return "/home/user" if home == Path("/") or Path("/usr") in (home, *home.parents) else str(home)
@@ -339,18 +359,17 @@ def _binds(request: PlanRequest, masks: list[tuple[Path, bool]]) -> list[Operati
         placed.append((len(path.parts), rank, operations))
 
     for root in request.toolchain.roots:
-        place(0, root, Operation("--ro-bind", (str(root), str(root)), "toolchain"))
+        # NOTE: a command's are found in the home by table, and may be many.
+        place(0, root, _bind(root, "toolchain", pinned=request.private_directory))
     for source in request.ro_paths:
-        place(0, source, Operation("--ro-bind", (str(source), str(source)), "ro_paths"))
+        place(0, source, _bind(source, "ro_paths"))
     for source in request.rw_paths:
-        place(1, source, Operation("--bind", (str(source), str(source)), "rw_paths"))
+        place(1, source, _bind(source, "rw_paths", writable=True))
     if request.workspace is not None:
-        workspace = str(request.workspace)
-        bind = "--bind" if request.writable else "--ro-bind"
-        place(2, request.workspace, Operation(bind, (workspace, workspace), "the workspace"))
+        workspace = _bind(request.workspace, "the workspace", writable=request.writable, kind=stat.S_IFDIR)
+        place(2, request.workspace, workspace)
     for one in request.view.protections:
-        path = str(one.path)
-        place(3, one.path, Operation("--bind" if one.writable else "--ro-bind", (path, path), one.reason))
+        place(3, one.path, _bind(one.path, one.reason, writable=one.writable, kind=one.kind))
     for hidden, sealed in masks:
         place(
             4,
@@ -361,6 +380,14 @@ def _binds(request: PlanRequest, masks: list[tuple[Path, bool]]) -> list[Operati
     placed.sort(key=lambda item: item[:2])
     links = [Operation("--symlink", (target, path), "toolchain") for target, path in request.toolchain.links]
     return [*[operation for *_, group in placed for operation in group], *links]
+
+
+def _bind(
+    path: Path, reason: str, *, writable: bool = False, kind: int = 0, pinned: bool = True
+) -> Operation:
+    return Operation(
+        "--bind" if writable else "--ro-bind", (str(path), str(path)), reason, pinned=pinned, kind=kind
+    )
 
 
 def _masks(request: PlanRequest, layout: SystemLayout) -> list[tuple[Path, bool]]:

@@ -13,12 +13,13 @@ from typing import Any, Mapping
 from ..errors import CommandUnusable, ContainmentError, LatchError, UsageError
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
-from .bindsources import SECRET_ENTRIES, check_bind_source, find_private_places
+from .bindsources import SECRET_ENTRIES, check_bind_source, find_entries, find_private_places
 from .cgroup import can_make_pids_groups
 from .machine import Machine
 from .paths import both_names, lies_in, real_path
 from .plan import PlanRequest, SandboxPlan, SystemLayout, check_workspace, make_plan, survey
 from .toolchain import Toolchain, find_toolchain, resolve_command, toolchain_from_path
+from .throwaway import base_of
 from .workspace import WorkspaceView, git_identity, look_at_workspace
 
 __all__ = ["Planner", "Prepared"]
@@ -54,9 +55,12 @@ class Planner:
 
     @property
     def layout(self) -> SystemLayout:
-        """How the system is laid out, looked at once."""
-        if self._known_layout is None:
-            self._known_layout = survey(self._machine)
+        """How the system is laid out, as the latest plan found it."""
+        return self._known_layout or self._survey()
+
+    def _survey(self) -> SystemLayout:
+        # NOTE: for every plan, which takes under 1 ms: what was there at the first may be gone by now.
+        self._known_layout = survey(self._machine)
         return self._known_layout
 
     def prepare_peer(
@@ -80,7 +84,9 @@ class Planner:
         """
         _check_words((command, *args), "command and args")
         _check_environment(environment)
+        self._survey()
         real = self._check_workspace(workspace)
+        _check_text(real)
         program = resolve_command(command, search_path=self._machine.search_path, outside=real)
         toolchain = find_toolchain(
             program,
@@ -119,6 +125,7 @@ class Planner:
         if not argv or argv[0] == "":
             raise UsageError("no command was given")
         _check_words(argv, "command line")
+        self._survey()
         real = self._check_workspace(workspace)
         toolchain = toolchain_from_path(
             self._machine.search_path,
@@ -151,6 +158,7 @@ class Planner:
         self, argv: tuple[str, ...], *, wanted: str, network: bool, features: frozenset[str]
     ) -> Prepared:
         """Plan a program of the system, named by its path, with no workspace and nothing else shown."""
+        self._survey()
         request = PlanRequest(
             argv=argv,
             workspace=None,
@@ -170,6 +178,9 @@ class Planner:
             known = {"home": machine.home, "private": (*closed, *private.files)}
             return tuple(check_bind_source(path, what=what, **known, **how) for path in paths)
 
+        git = request.view.git
+        if git is not None and git.outside:
+            checked((git.directory,), "the .git file of the workspace names it", writable=request.writable)
         request = replace(
             request,
             toolchain=replace(
@@ -193,7 +204,8 @@ class Planner:
     ) -> Prepared:
         request = replace(request, resources=self._settings.resources, bounded=self._bounded)
         plan = make_plan(request, self.layout, self._machine, features)
-        count, most = plan.argument_count + _WORDS_OF_A_START, self._limits.process.max_sandbox_arguments
+        process = self._limits.process
+        count, most = plan.argument_count + _WORDS_OF_A_START, process.max_sandbox_arguments
         if count > most:
             raise CommandUnusable(
                 f"the plan takes {count} arguments, and bubblewrap takes {most}",
@@ -222,9 +234,13 @@ class Planner:
         )
 
     def _check_workspace(self, workspace: Path) -> Path:
-        real = Path(os.path.realpath(workspace))
         try:
+            real = Path(os.path.realpath(workspace))
             status = os.stat(real)
+        except ValueError:
+            raise UsageError(
+                f"workspace {ascii(str(workspace))} cannot be the name of a directory", hint="choose another"
+            ) from None
         except OSError as error:
             raise UsageError(
                 f'workspace "{workspace}": {error.strerror}', hint="choose one with -C"
@@ -232,6 +248,11 @@ class Planner:
         if not os.path.isdir(real):
             raise UsageError(f'workspace "{workspace}" is not a directory', hint="choose one with -C")
         check_workspace(real, self.layout.home)
+        if lies_in(str(base_of(self._machine.uid)), str(real)):
+            raise UsageError(
+                f'workspace "{workspace}" is where runs that leave nothing have their places',
+                hint="choose a directory in it",
+            )
         state = Path(real_path(self._machine.state_directory_of(self._settings)))
         if real == state:
             raise UsageError(f'workspace "{workspace}" is the state directory', hint="choose another with -C")
@@ -276,10 +297,10 @@ class Planner:
         home = self.layout.home
         found = []
         for pattern in SECRET_ENTRIES:
-            for place in home.glob(pattern) if "*" in pattern else [home / pattern]:
-                real = Path(os.path.realpath(place))
-                directory = real if real.is_dir() else real.parent
-                if os.path.lexists(place) and not self._is_common(directory):
+            for place in find_entries(str(home), pattern):
+                real = Path(real_path(place))
+                directory = real if os.path.isdir(real) else real.parent
+                if not self._is_common(directory):
                     found.append(directory)
         return tuple(dict.fromkeys(found))
 
@@ -314,6 +335,19 @@ class Planner:
 def _names_of(file: Path) -> list[str]:
     """Return where *file* really is, and where the link lies that it may be."""
     return [*both_names(file), os.path.join(real_path(file.parent), file.name)]
+
+
+def _check_text(workspace: Path) -> None:
+    """Raise :class:`UsageError` for a *workspace* whose name cannot be told to a peer, whose JSON is text."""
+    name = os.fsencode(workspace)
+    try:
+        name.decode("utf-8")
+    except UnicodeDecodeError:
+        shown = name.decode("utf-8", "backslashreplace")
+        raise UsageError(
+            f'workspace "{shown}": its name is not UTF-8, so that it cannot be told to an extension',
+            hint="rename it, or choose another with -C; commands run in it as it is",
+        ) from None
 
 
 def _check_words(words: tuple[str, ...], what: str) -> None:

@@ -1,4 +1,4 @@
-"""What in a workspace is protected, and what must not have appeared after a run.
+"""What in a workspace is protected, and what must not have appeared or changed after a run.
 
 A workspace is written by repositories and models, so nothing read from it names a bind source,
 except the git directory of a worktree or submodule, and that only when it is ours and names this
@@ -9,6 +9,7 @@ link.
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -18,15 +19,18 @@ from ..errors import ContainmentError, Denied
 from ..limits import FileLimits
 from .files import read_contained, read_contained_text, read_regular, remove_tree
 from .machine import Machine
+from .paths import lies_in, relation_of
 
 __all__ = [
     "AppearedFile",
     "GitPlace",
     "Protection",
     "WorkspaceView",
+    "changed_since",
     "git_identity",
     "look_at_workspace",
     "planted_git_files",
+    "protected_snapshot",
     "remove_planted_git_files",
 ]
 
@@ -48,11 +52,15 @@ class GitPlace:
 
 @dataclass(frozen=True)
 class Protection:
-    """One bind on top of the workspace's: read-only, or writable where only what lies in it is closed."""
+    """One bind on top of the workspace's: read-only, or writable where only what lies in it is closed.
+
+    ``kind`` is what it was found to be (``stat.S_IFDIR``), 0 where that was not looked at.
+    """
 
     path: Path
     writable: bool
     reason: str
+    kind: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,12 +103,14 @@ def look_at_workspace(
     protections = []
     for name in PROTECTED_NAMES:
         path = workspace / name
-        _refuse_link(path, rule="T1")
-        if writable and path.exists():
-            keeps_open = open_git and name == ".git" and path.is_dir()
-            protections.append(Protection(path, keeps_open, "protected name"))
+        kind = _kind_of(path)
+        _refuse_link(path, kind, rule="T1")
+        if writable and kind:
+            keeps_open = open_git and name == ".git" and kind == stat.S_IFDIR
+            protections.append(Protection(path, keeps_open, "protected name", kind))
     if git is not None and git.outside:
-        protections.append(Protection(git.directory, open_git, "the git directory of this worktree"))
+        reason = "the git directory of this worktree"
+        protections.append(Protection(git.directory, open_git, reason, stat.S_IFDIR))
     required: tuple[Path, ...] = ()
     if open_git:
         assert git is not None
@@ -134,9 +144,13 @@ def planted_git_files(
 
     They lie directly in its directory, or in an entry of a worktree that is not inside *workspace*.
     """
-    if view.git is None:
+    git = view.git
+    if git is None and _kind_of(workspace / ".git") == stat.S_IFDIR:
+        # It appeared after the look.
+        git = GitPlace(workspace / ".git", outside=False)
+    if git is None:
         return MappingProxyType({})
-    directory = view.git.directory
+    directory = git.directory
     places = [directory]
     places += [
         entry
@@ -145,6 +159,65 @@ def planted_git_files(
     ]
     paths = [place / name for place in places for name in _GIT_PLANTED]
     return MappingProxyType({path: _content_of(path, limits) for path in paths if os.path.lexists(path)})
+
+
+def protected_snapshot(
+    view: WorkspaceView, workspace: Path, limits: FileLimits = FileLimits()
+) -> Mapping[Path, object]:
+    """Return what identifies the protected names of *workspace*, what lies in them, and git's own such files.
+
+    Of a directory only that it is the same: its entries stand for themselves, but for those of ``.git``,
+    which change with every use. At most ``limits.max_protected_entries`` are looked at (security.md T29).
+    """
+    known: dict[Path, object] = {}
+    for name in PROTECTED_NAMES:
+        _identify(workspace / name, known, limits, entries=name != ".git")
+    if view.git is not None:
+        for path in _git_places(view.git.directory, limits)[1]:
+            if path.name not in _GIT_PLANTED:
+                _identify(path, known, limits)
+                if path.name == "hooks" and _kind_of(path) == stat.S_IFDIR:
+                    # NOTE: we make it where it is absent, so that it can be closed.
+                    known.pop(path, None)
+    return MappingProxyType(known)
+
+
+def changed_since(
+    before: Mapping[Path, object], view: WorkspaceView, workspace: Path, limits: FileLimits = FileLimits()
+) -> list[Path]:
+    """Return the protected names that appeared or changed since *before* (of :func:`protected_snapshot`).
+
+    Of what appeared, only the outermost. The *view* is that of the plan.
+    """
+    now = protected_snapshot(view, workspace, limits)
+    changed = [path for path in sorted(now) if before.get(path) != now[path]]
+    appeared = {path for path in changed if path not in before}
+    return [path for path in changed if appeared.isdisjoint(path.parents)]
+
+
+def _identify(path: Path, known: dict[Path, object], limits: FileLimits, *, entries: bool = True) -> None:
+    pending = [path]
+    while pending and len(known) < limits.max_protected_entries:
+        place = pending.pop(0)
+        try:
+            status = os.lstat(place)
+        except OSError:
+            continue
+        kind = stat.S_IFMT(status.st_mode)
+        if kind != stat.S_IFDIR:
+            times = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            known[place] = (kind, status.st_dev, status.st_ino, *times)
+            continue
+        known[place] = (kind, status.st_dev, status.st_ino)
+        if entries:
+            pending += [place / name for name in _names(place)]
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(directory))
+    except OSError:
+        return []
 
 
 def git_identity(machine: Machine, workspace: Path, limits: FileLimits = FileLimits()) -> Mapping[str, str]:
@@ -203,8 +276,16 @@ def _parse_value(text: str) -> str:
     return value.strip()
 
 
-def _refuse_link(path: Path, *, rule: str) -> None:
-    if path.is_symlink():
+def _kind_of(path: Path) -> int:
+    """Return what *path* itself is (``stat.S_IFLNK``), or 0 where it is not there or cannot be looked at."""
+    try:
+        return stat.S_IFMT(os.lstat(path).st_mode)
+    except OSError:
+        return 0
+
+
+def _refuse_link(path: Path, kind: int, *, rule: str) -> None:
+    if kind == stat.S_IFLNK:
         raise Denied(
             f'"{path}" is a symbolic link, and what it points to would be protected instead of it',
             rule=rule,
@@ -214,7 +295,7 @@ def _refuse_link(path: Path, *, rule: str) -> None:
 
 def _find_git(workspace: Path, uid: int, limits: FileLimits) -> GitPlace | None:
     path = workspace / ".git"
-    if path.is_dir():
+    if _kind_of(path) == stat.S_IFDIR:
         return GitPlace(path, outside=False)
     pointed = _read_pointer(workspace, ".git", "gitdir:", limits)
     if pointed is None:
@@ -222,14 +303,26 @@ def _find_git(workspace: Path, uid: int, limits: FileLimits) -> GitPlace | None:
     directory = Path(os.path.realpath(workspace / pointed))
     common = _read_pointer(directory, "commondir", "", limits)
     shared = directory if common is None else Path(os.path.realpath(directory / common))
-    # NOTE: the shared directory must own the entry, or an entry of the workspace's could name any directory.
-    if common is not None and directory.parent != shared / "worktrees":
+    # NOTE: nothing that a repository ships may name what is bound: not an entry that lies in the workspace, nor a
+    # directory that holds it, nor one that is no git directory. The shared one must own the entry.
+    if lies_in(str(directory), str(workspace)) or relation_of(str(shared), str(workspace)) is not None:
+        return None
+    if common is not None and directory.parent != shared / "worktrees" or not _is_git_directory(shared):
         return None
     if not _is_ours(directory, uid) or not _is_ours(shared, uid):
         return None
     if not (_named_path(directory, limits) == path or _core_worktree(directory, limits) == workspace):
         return None
     return GitPlace(shared, outside=True)
+
+
+def _is_git_directory(directory: Path) -> bool:
+    # gitrepository-layout(5): what git itself takes a directory for a repository by
+    parts = (("HEAD", stat.S_ISREG), ("objects", stat.S_ISDIR), ("refs", stat.S_ISDIR))
+    try:
+        return all(is_kind(os.lstat(directory / name).st_mode) for name, is_kind in parts)
+    except OSError:
+        return False
 
 
 def _named_path(directory: Path, limits: FileLimits) -> Path | None:
@@ -256,26 +349,31 @@ def _git_protections(directory: Path, limits: FileLimits) -> tuple[list[Protecti
 
     What holds something closed is a mount point of its own, so that it cannot be renamed away.
     """
-    hooks, information = directory / "hooks", directory / "info"
-    kept = [information]
+    kept, closed = _git_places(directory, limits)
+    for path in (directory / "modules", directory / "worktrees", *kept, *closed):
+        _refuse_link(path, _kind_of(path), rule="T3")
+    # NOTE: made where they are absent, before they are held.
+    required = [directory / "info", *[path for path in closed if path.name == "hooks"]]
+    found = [Protection(path, True, "holds what git obeys", stat.S_IFDIR) for path in kept]
+    found += [
+        Protection(path, False, "executed or obeyed by git", _kind_of(path) or stat.S_IFDIR)
+        for path in closed
+        if path in required or _kind_of(path)
+    ]
+    return found, tuple(required)
+
+
+def _git_places(directory: Path, limits: FileLimits) -> tuple[list[Path], list[Path]]:
+    """Return what in a git *directory* holds what git obeys, and what git would execute or obey."""
+    kept = [directory / "info"]
     closed = [directory / name for name in _GIT_PROTECTED]
-    closed += [information / name for name in _GIT_INFO_PROTECTED]
+    closed += [directory / "info" / name for name in _GIT_INFO_PROTECTED]
     kept += _tree(directory / "modules", limits.max_module_depth)
     closed += [module / name for module in kept[1:] for name in ("config", "hooks") if _is_module(module)]
     entries = _subdirectories(directory / "worktrees")
     kept += [directory / "worktrees", *entries] if entries else []
     closed += [entry / name for entry in entries for name in _GIT_PLANTED]
-    for path in (directory / "modules", directory / "worktrees", *kept, *closed):
-        _refuse_link(path, rule="T3")
-    required = [path for path in closed if path.name == "hooks"]
-    found = [Protection(path, True, "holds what git obeys") for path in kept]
-    found += [
-        Protection(path, False, "executed or obeyed by git")
-        for path in closed
-        if path in required or path.exists()
-    ]
-    assert hooks in required
-    return found, (information, *required)
+    return kept, closed
 
 
 def _tree(directory: Path, depth: int) -> list[Path]:
@@ -284,7 +382,7 @@ def _tree(directory: Path, depth: int) -> list[Path]:
     A submodule's name may hold slashes, and a submodule submodules of its own. Below *depth* levels the
     grant is refused, because what is not found there would not be closed.
     """
-    if not directory.is_dir() or directory.is_symlink():
+    if _kind_of(directory) != stat.S_IFDIR:
         return []
     if depth == 0:
         raise Denied(
@@ -306,7 +404,7 @@ def _is_module(directory: Path) -> bool:
 
 def _subdirectories(directory: Path) -> list[Path]:
     # NOTE: a link would lead to another repository's.
-    if directory.is_symlink():
+    if os.path.islink(directory):
         return []
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
@@ -318,7 +416,7 @@ def _subdirectories(directory: Path) -> list[Path]:
 def _content_of(path: Path, limits: FileLimits) -> bytes:
     """Return what tells whether *path* is still what it was."""
     try:
-        if path.is_symlink():
+        if os.path.islink(path):
             return b"link " + os.fsencode(os.readlink(path))
         return b"file " + read_contained(path.parent, path.name, max_bytes=limits.max_workspace_file_bytes)
     except ContainmentError:
@@ -328,14 +426,14 @@ def _content_of(path: Path, limits: FileLimits) -> bytes:
 
 def _is_ours(directory: Path, uid: int) -> bool:
     try:
-        return directory.is_dir() and os.stat(directory).st_uid == uid
+        return os.path.isdir(directory) and os.stat(directory).st_uid == uid
     except OSError:
         return False
 
 
 def _read_pointer(directory: Path, name: str, prefix: str, limits: FileLimits) -> str | None:
     text = _read_text(directory, name, limits)
-    if text is None or not text.startswith(prefix):
+    if text is None or not text.startswith(prefix) or "\0" in text:
         return None
     return text[len(prefix) :].strip() or None
 

@@ -40,10 +40,13 @@ PURE = (
     "latch/wire/",
     "latch/schema/",
     "latch/extensions/conversation.py",
+    "latch/extensions/hooks.py",
+    "latch/extensions/registrations.py",
     "latch/mcp/conversation.py",
     "latch/kernel/policy.py",
     "latch/kernel/records.py",
     "latch/gateway/rules.py",
+    "latch/tools/names.py",
 )
 
 

@@ -26,7 +26,7 @@ BUILT = {
     16: "no limits",
     23: "what a shared network means",
     24: "the start window",
-    29: "instruction files and mapped names",
+    29: "instruction files closed where they are, and told of where they appear or change; mapped names",
 }
 # rule -> the package of latch/ that it arrives with
 TO_COME = {

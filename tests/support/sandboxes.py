@@ -18,6 +18,7 @@ import pytest
 from latch.errors import LatchError
 from latch.limits import DEFAULT, Limits, ResourceLimits
 from latch.settings import SandboxSettings
+from latch.system.bubblewrap import HARDENING_OPTIONS
 from latch.system.command import CommandResult, run_prepared, run_sandboxed
 from latch.system.machine import Machine
 from latch.system.plan import SandboxPlan
@@ -131,7 +132,7 @@ class Place:
         return ended.status, out.decode(), errors.decode()
 
 
-EVERY_FEATURE = frozenset(("--disable-userns", "--size", "--perms", "--clearenv"))
+EVERY_FEATURE = frozenset(HARDENING_OPTIONS)
 
 
 def place_in(directory: Path) -> Place:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
+from latch.errors import ContainmentError
 from latch.limits import FileLimits
-from latch.system.paths import both_names, lies_in, lies_in_any, passes_through, real_path, relation_of
+from latch.system.paths import (
+    both_names,
+    hold_path,
+    lies_in,
+    lies_in_any,
+    passes_through,
+    real_path,
+    relation_of,
+)
+from tests.support.census import descriptors, opened_since
 
 
 @pytest.mark.parametrize(
@@ -84,3 +96,45 @@ def test_more_links_than_are_followed_are_a_way_through_anything(tmp_path: Path)
     (tmp_path / "b").symlink_to("c")
     assert passes_through(tmp_path / "a", ["/elsewhere"], FileLimits(max_links=2)) is False
     assert passes_through(tmp_path / "a", ["/elsewhere"], FileLimits(max_links=1)) is True
+
+
+# -- what is held
+
+
+@pytest.mark.parametrize("kind", [0, stat.S_IFDIR])
+def test_what_is_held_is_named_and_not_inherited(tmp_path: Path, kind: int) -> None:
+    descriptor = hold_path(str(tmp_path), kind)
+    try:
+        assert os.path.samestat(os.fstat(descriptor), os.stat(tmp_path))
+        assert not os.get_inheritable(descriptor)
+        with pytest.raises(OSError):
+            os.listdir(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("absent", 0),
+        ("absent/below", 0),
+        ("file/below", 0),
+        ("link", 0),
+        ("loop", 0),
+        ("link/file", 0),
+        ("directory", stat.S_IFREG),
+        ("file", stat.S_IFDIR),
+        ("directory/../file", 0),
+    ],
+)
+def test_what_is_not_what_was_planned_is_not_held(tmp_path: Path, path: str, kind: int) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "file").touch()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("directory")
+    (tmp_path / "loop").symlink_to("loop")
+    before = descriptors()
+    with pytest.raises(ContainmentError, match="changed while it was being started") as caught:
+        hold_path(f"{tmp_path}/{path}", kind)
+    assert caught.value.path == f"{tmp_path}/{path}"
+    assert opened_since(before) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,6 @@ def test_the_whole_plan_of_a_plain_command() -> None:
         "--die-with-parent",
         "--new-session",
         "--hostname sandbox",
-        "--ro-bind /usr /usr",
-        "--file /etc/passwd",
-        "--file /etc/group",
         "--proc /proc",
         "--dev /dev",
         "--perms 1777",
@@ -96,6 +94,9 @@ def test_the_whole_plan_of_a_plain_command() -> None:
         f"--size {sizes.var_tmp_bytes}",
         "--tmpfs /var/tmp",
         "--dir /run",
+        "--ro-bind /usr /usr",
+        "--file /etc/passwd",
+        "--file /etc/group",
         "--perms 0700",
         f"--size {sizes.home_bytes}",
         f"--tmpfs {HOME}",
@@ -218,6 +219,35 @@ def test_at_one_path_the_workspace_wins_over_ro_paths() -> None:
 def test_links_of_the_toolchain_come_after_what_they_point_to() -> None:
     made = plan(toolchain=Toolchain(roots=(HOME / "a",), links=(("a/b", f"{HOME}/link"),)))
     in_order(made, f"--ro-bind {HOME}/a {HOME}/a", f"--symlink a/b {HOME}/link", "--remount-ro /")
+
+
+# -- what is pinned
+
+
+def pinned(made: SandboxPlan) -> dict[str, int]:
+    """Return the paths that must still be what they are at the start, with what kind each must be."""
+    assert all(one.option in ("--bind", "--ro-bind") for one in made.operations if one.pinned)
+    return {one.arguments[0]: one.kind for one in made.operations if one.pinned}
+
+
+def test_t1_what_others_may_swap_before_it_is_bound_is_pinned() -> None:
+    made = plan(
+        ro_paths=(HOME / "shown",),
+        rw_paths=(HOME / "data",),
+        toolchain=Toolchain(roots=(HOME / ".pyenv",)),
+        view=WorkspaceView((Protection(WORKSPACE / "AGENTS.md", False, "", stat.S_IFREG),)),
+    )
+    assert pinned(made) == {
+        str(WORKSPACE): stat.S_IFDIR,
+        str(WORKSPACE / "AGENTS.md"): stat.S_IFREG,
+        str(HOME / "shown"): 0,
+        str(HOME / "data"): 0,
+    }
+
+
+def test_t1_what_a_peers_program_needs_is_pinned_too() -> None:
+    made = plan(private_directory=True, toolchain=Toolchain(roots=(HOME / "tools",)))
+    assert pinned(made) == {str(WORKSPACE): stat.S_IFDIR, str(HOME / "tools"): 0}
 
 
 # -- masks
@@ -349,6 +379,51 @@ def test_a_home_that_is_a_link_is_mounted_where_it_is_and_keeps_its_name(tmp_pat
     made = plan(layout=layout, machine=replace(MACHINE, home=tmp_path / "home" / "someone"))
     assert f"--tmpfs {tmp_path}/var/home/someone" in words(made)
     assert variables(made)["HOME"] == f"{tmp_path}/home/someone"
+
+
+def test_a_distributions_root_below_a_linked_home_is_mounted_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "var" / "home" / "linuxbrew" / ".linuxbrew").mkdir(parents=True)
+    (tmp_path / "var" / "home" / "someone").mkdir()
+    (tmp_path / "home").symlink_to("var/home")
+    layout = survey(MACHINE, root=tmp_path)
+    assert layout.home == Path("/var/home/someone")
+    assert {Path("/home/linuxbrew/.linuxbrew"), Path("/var/home/linuxbrew/.linuxbrew")} <= set(layout.visible)
+    made = plan(layout=layout)
+    in_order(
+        made,
+        "--symlink /var/home /home",
+        "--ro-bind /var/home/linuxbrew/.linuxbrew /var/home/linuxbrew/.linuxbrew",
+        "--tmpfs /var/home/someone",
+    )
+    assert not any(one.startswith("--ro-bind /home/") and "linuxbrew" in one for one in words(made))
+    assert variables(made)["HOME"] == str(HOME)
+
+
+def test_a_distributions_root_below_another_link_keeps_its_name(tmp_path: Path) -> None:
+    (tmp_path / "data" / "store").mkdir(parents=True)
+    (tmp_path / "nix").symlink_to("data")
+    assert paths_of(survey(MACHINE, root=tmp_path))["/nix/store"] == ("--ro-bind", "/nix/store")
+
+
+def test_links_to_the_home_come_after_the_scratch_directories_and_before_every_bind(tmp_path: Path) -> None:
+    (tmp_path / "real" / "someone").mkdir(parents=True)
+    (tmp_path / "home").symlink_to("real")
+    machine = replace(MACHINE, home=tmp_path / "home" / "someone")
+    made = plan(layout=survey(machine), machine=machine)
+    in_order(
+        made,
+        "--tmpfs /tmp",
+        f"--symlink {tmp_path}/real {tmp_path}/home",
+        "--ro-bind /usr /usr",
+        f"--tmpfs {tmp_path}/real/someone",
+    )
+
+
+def test_names_that_are_no_text_are_handed_on_as_they_are() -> None:
+    odd = os.fsdecode(b"/h\xff")
+    made = plan(machine=replace(MACHINE, home=Path(odd), user=os.fsdecode(b"u\xff")))
+    passwd = next(one.content for one in made.operations if one.arguments == ("/etc/passwd",))
+    assert isinstance(passwd, bytes) and passwd.startswith(b"u\xff:x:1000:1000::/h\xff:/bin/sh\n")
 
 
 def test_every_link_on_the_way_to_the_home_is_recreated(tmp_path: Path) -> None:

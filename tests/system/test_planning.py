@@ -14,6 +14,7 @@ import pytest
 from latch.errors import CommandUnusable, ContainmentError, UsageError
 from latch.settings import SandboxSettings
 from latch.system.cgroup import can_make_pids_groups
+from latch.system.planning import Planner
 from tests.support.fake_bwrap import program
 from tests.support.sandboxes import ROOT, SYSTEM_PATH, Place, git, needs, place_in, system_python
 
@@ -72,6 +73,7 @@ def test_t11_a_directory_of_ours_is_no_workspace(place: Place, tmp_path: Path, n
 def test_t11_a_workspace_below_the_state_directory_is_masked_around(place: Place, sandbox: Path) -> None:
     worktree = place.home / ".latch" / "state" / "trees" / "one"
     worktree.mkdir(parents=True)
+    worktree.parents[1].chmod(0o700)
     (worktree.parents[1] / "secret").write_text("secret")
     found = place.at(worktree)
     assert found.say("sh", "-c", f"ls {worktree.parents[1]}; pwd") == f"trees\n{worktree}"
@@ -139,7 +141,7 @@ def test_t11_private_directories_inside_the_workspace_are_masked(place: Place, s
         private_directories=(place.workspace / "held",)
     )
     for name in ("ours", "ours/state", "held"):
-        (place.workspace / name).mkdir()
+        (place.workspace / name).mkdir(0o700)
         (place.workspace / name / "secret").write_text("secret")
     said = place.run(
         "sh", "-c", "ls -la ours held; cat ours/secret ours/state/secret held/secret; touch ours/x held/x"
@@ -302,6 +304,62 @@ def test_a_variable_that_no_program_can_be_given_is_named(
 def test_a_name_that_is_no_text_is_handed_on_as_it_is(place: Place, sandbox: Path) -> None:
     odd = os.fsdecode(b"a\xff")
     assert place.run("printf", "%s", odd).stdout == b"a\xff"
+
+
+def test_a_home_and_a_workspace_whose_names_are_no_text_run_commands(tmp_path: Path, sandbox: Path) -> None:
+    place = place_in(tmp_path / os.fsdecode(b"h\xff"))
+    place = place.at(place.workspace / os.fsdecode(b"w\xff"))
+    place.workspace.mkdir()
+    result = place.run("sh", "-c", 'pwd; echo "$HOME"; touch made', writable=True)
+    assert result.stdout == os.fsencode(f"{place.workspace}\n{place.home}\n")
+    assert (place.workspace / "made").exists()
+
+
+def test_a_workspace_whose_name_is_no_text_is_refused_to_a_peer_by_name(place: Place) -> None:
+    odd = place.workspace / os.fsdecode(b"w\xff")
+    odd.mkdir()
+    with pytest.raises(UsageError) as caught:
+        place.at(odd).prepare_peer("/bin/sh")
+    assert f'workspace "{place.workspace}/w\\xff"' in str(caught.value)
+    assert caught.value.hint is not None and "-C" in caught.value.hint
+
+
+# -- what cannot be looked at
+
+
+def test_a_credential_that_leads_where_nobody_may_look_stops_nothing(
+    place: Place, tmp_path: Path, sandbox: Path
+) -> None:
+    (place.home / ".aws").symlink_to(tmp_path / "closed" / "x")
+    (place.home / "closed.kdbx").symlink_to(tmp_path / "closed" / "y")
+    (tmp_path / "closed").mkdir(0o000)
+    assert place.say("echo", "ran") == "ran"
+
+
+def test_a_path_of_the_operator_that_nobody_may_look_at_is_refused_by_name(
+    place: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "closed").mkdir(0o000)
+    with pytest.raises(ContainmentError, match="ro_paths: does not exist"):
+        place.prepare_peer("/bin/sh", ro_paths=(tmp_path / "closed" / "x",))
+
+
+# -- the system, looked at for each plan
+
+
+def test_what_of_the_system_has_gone_since_is_not_planned_again(tmp_path: Path) -> None:
+    seen = []
+    place = place_in(tmp_path)
+    # The home's link stands for any: it is the part of the system that a test may change.
+    (tmp_path / "link").symlink_to(place.home)
+    planner = Planner(place.settings, replace(place.machine, home=tmp_path / "link"))
+    for _ in range(2):
+        planned = planner.prepare_probe(("/bin/true",), wanted="it", network=False, features=frozenset())
+        seen.append([str(one) for one in planned.plan.operations if str(tmp_path / "link") in one.arguments])
+        if (tmp_path / "link").is_symlink():
+            (tmp_path / "link").unlink()
+            (tmp_path / "link").mkdir()
+    assert [f"--symlink {place.home} {tmp_path}/link" in found for found in seen] == [True, False]
 
 
 # -- how much bubblewrap takes

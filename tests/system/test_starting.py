@@ -6,17 +6,17 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
-from latch.errors import PeerGone, SandboxUnavailable, StoreError
+from latch.errors import ContainmentError, LatchError, PeerGone, SandboxUnavailable, StoreError
 from latch.limits import ResourceLimits
 from latch.settings import SandboxSettings
 from latch.system import cgroup
 from latch.system.scope import CancelToken, Scope
 from tests.support.census import descriptors, eventually, opened_since
-from tests.support.fake_bwrap import program
+from tests.support.fake_bwrap import old_bwrap, program
 from tests.support.sandboxes import Place, fails, place_in
 
 
@@ -69,6 +69,95 @@ def _has_pids_group() -> bool:
     if group is not None:
         cgroup.remove_pids_group(group)
     return group is not None
+
+
+# -- what changed between the plan and the start
+
+
+def swapped_by_a_link(victim: Path, secret: Path) -> None:
+    victim.rename(victim.with_name("gone"))
+    victim.symlink_to(secret)
+
+
+def swapped_on_the_way(victim: Path, secret: Path) -> None:
+    swapped_by_a_link(victim.parent, secret.parent)
+
+
+def swapped_by_a_file(victim: Path, secret: Path) -> None:
+    victim.rename(victim.with_name("gone"))
+    victim.touch()
+
+
+def removed(victim: Path, secret: Path) -> None:
+    victim.rename(victim.with_name("gone"))
+
+
+LINKED = (swapped_by_a_link, swapped_on_the_way, removed)
+
+
+@pytest.fixture(params=["", "0.4.0"])
+def either(request: pytest.FixtureRequest, place: Place, tmp_path: Path, sandbox: Path) -> Place:
+    """A user of today's bubblewrap, and one of the oldest."""
+    return place.with_settings(bwrap=old_bwrap(tmp_path / "bwrap", sandbox)) if request.param else place
+
+
+@pytest.mark.parametrize(
+    ("victim", "swap"),
+    [
+        *[(victim, swap) for victim in (".agents", ".", "ro_paths") for swap in LINKED],
+        (".agents", swapped_by_a_file),
+        (".", swapped_by_a_file),
+    ],
+)
+def test_t1_what_changed_since_it_was_planned_refuses_the_start_and_is_named(
+    either: Place, victim: str, swap: Callable[[Path, Path], None]
+) -> None:
+    secret = either.home / "secret" / ".agents"
+    secret.mkdir(parents=True)
+    (secret / "key").write_text("secret")
+    shown = either.home / "elsewhere" / "shown"
+    shown.mkdir(parents=True)
+    (either.workspace / ".agents").mkdir()
+    holder, scope = either.sandbox, Scope.root(20)
+    features = holder.ready(scope, wanted="a tool").features
+    if victim == "ro_paths":
+        path = shown
+        prepared = holder.planner.prepare_peer(
+            "it", "/bin/cat", (), workspace=either.workspace, environment={}, ro_paths=(shown,),
+            features=features,
+        )  # fmt: skip
+    else:
+        path = Path(os.path.normpath(either.workspace / victim))
+        prepared = holder.planner.prepare_command(
+            ("cat", ".agents/key"), workspace=either.workspace, writable=True, network=False,
+            features=features,
+        )  # fmt: skip
+    swap(path, secret)
+    before = descriptors()
+    with pytest.raises(ContainmentError, match="changed while it was being started"):
+        holder.start(prepared, scope)
+    assert eventually(lambda: all("ledger" in text for text in opened_since(before)))
+
+
+def test_t1_what_changes_while_bubblewrap_starts_is_found_before_anything_runs(
+    place: Place, tmp_path: Path, sandbox: Path
+) -> None:
+    (place.workspace / ".agents").mkdir()
+    (place.workspace / ".agents" / "key").write_text("own")
+    (place.home / "secret").mkdir()
+    (place.home / "secret" / "key").write_text("secret")
+    switch = tmp_path / "switch"
+    swap = f"cd {place.workspace} && mv .agents gone && ln -s ../../secret .agents"
+    between = (
+        f'#!/bin/sh\n[ -e "{switch}" ] && [ "$1" = --args ] && (rm {switch}; {swap})\nexec {sandbox} "$@"\n'
+    )
+    place = place.with_settings(bwrap=program(tmp_path / "bwrap", between))
+    place.sandbox.ready(Scope.root(20), wanted="a tool", network=False)
+    switch.touch()
+    with pytest.raises(LatchError) as caught:
+        place.run("cat", ".agents/key", writable=True)
+    assert not switch.exists()
+    assert "secret" not in str(caught.value)
 
 
 # -- failures of the start
@@ -146,13 +235,12 @@ def test_t16_a_limit_that_was_promised_and_cannot_be_set_refuses_the_start(
 ) -> None:
     if os.getuid() != 0 or not _has_pids_group():
         pytest.skip("only root is bound by a control group")
-    before = set(cgroup.pids_groups().iterdir())
     # More than the kernel takes as pids.max.
     resources = replace(place.settings.resources, max_processes=1 << 40)
     error = fails(place.with_settings(resources=resources))
     assert isinstance(error, SandboxUnavailable)
     assert "the limit on its number of processes could not be set" in str(error)
-    assert set(cgroup.pids_groups().iterdir()) <= before
+    assert place.sandbox.own_entries() == []
 
 
 def test_an_interrupt_during_a_start_leaks_no_descriptor(place: Place, sandbox: Path) -> None:

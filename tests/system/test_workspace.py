@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
+from dataclasses import replace
 from pathlib import Path
+from typing import Callable
 
 import pytest
 
@@ -15,9 +18,11 @@ from latch.system.workspace import (
     AppearedFile,
     Protection,
     WorkspaceView,
+    changed_since,
     git_identity,
     look_at_workspace,
     planted_git_files,
+    protected_snapshot,
     remove_planted_git_files,
 )
 from tests.support.sandboxes import git
@@ -105,7 +110,9 @@ def test_the_grant_opens_git_and_closes_what_git_executes(repository: Path) -> N
     place = repository / ".git"
     assert kept(view) == {place, place / "info"}
     assert closed(view) == {place / "config", place / "hooks", place / "info" / "exclude"}
-    assert view.protections[0] == Protection(place, True, "protected name")
+    assert view.protections[0] == Protection(place, True, "protected name", stat.S_IFDIR)
+    kinds = {one.path.name: one.kind for one in view.protections}
+    assert (kinds["config"], kinds["hooks"], kinds["exclude"]) == (stat.S_IFREG, stat.S_IFDIR, stat.S_IFREG)
 
 
 def test_what_is_closed_follows_what_holds_it(repository: Path) -> None:
@@ -237,6 +244,9 @@ def lay_git_file(
     workspace: Path, directory: Path, *, names: str | None = None, common: str | None = None
 ) -> None:
     """Write a ``.git`` file to *directory*, which names *names* back and shares *common*."""
+    for part in ("objects", "refs"):
+        (directory / (common or "") / part).mkdir(parents=True, exist_ok=True)
+    (directory / (common or "") / "HEAD").touch()
     directory.mkdir(parents=True, exist_ok=True)
     (workspace / ".git").write_text(f"gitdir: {directory}\n")
     if names is not None:
@@ -475,3 +485,103 @@ def test_what_the_repository_sets_itself_is_left_to_it(own_home: Path, repositor
     (own_home / ".gitconfig").write_text("[user]\nname = A\nemail = a@example.org\n")
     git(repository, "config", "user.email", "work@example.org")
     assert set(identity(own_home, repository)) == {"GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"}
+
+
+# -- what appeared or changed
+
+
+def seen_to_change(
+    workspace: Path, change: Callable[[], object], view: WorkspaceView | None = None
+) -> list[str]:
+    """Return the names that *change* changed, relative to the workspace."""
+    view = look_at_workspace(workspace, uid=UID, writable=True) if view is None else view
+    before = protected_snapshot(view, workspace)
+    change()
+    return [os.path.relpath(path, workspace) for path in changed_since(before, view, workspace)]
+
+
+@pytest.mark.parametrize("name", PROTECTED_NAMES)
+@pytest.mark.parametrize("kind", ["file", "directory", "link"])
+def test_t29_a_protected_name_that_appeared_is_reported_once(workspace: Path, name: str, kind: str) -> None:
+    def appear() -> None:
+        if kind == "directory":
+            (workspace / name / "deep").mkdir(parents=True)
+            (workspace / name / "deep" / "file").touch()
+        elif kind == "link":
+            (workspace / name).symlink_to("/etc")
+        else:
+            (workspace / name).touch()
+
+    assert seen_to_change(workspace, appear) == [name]
+
+
+def test_t29_what_is_not_protected_may_appear_and_change(repository: Path) -> None:
+    def use() -> None:
+        (repository / "AGENTS.txt").touch()
+        (repository / "one").write_text("2")
+        (repository / "sub").mkdir()
+        (repository / "sub" / "AGENTS.md").touch()
+        git(repository, "commit", "-qam", "two")
+
+    assert seen_to_change(repository, use, opened(repository)) == []
+
+
+def test_t29_a_changed_file_is_reported_wherever_it_lies(workspace: Path) -> None:
+    (workspace / ".agents" / "deep").mkdir(parents=True)
+    for name in ("AGENTS.md", ".agents/deep/a", ".agents/deep/b"):
+        (workspace / name).write_text("old")
+
+    def change() -> None:
+        (workspace / "AGENTS.md").write_text("new")
+        (workspace / ".agents" / "deep" / "b").write_text("new")
+        (workspace / ".agents" / "deep" / "c").touch()
+
+    assert seen_to_change(workspace, change) == [".agents/deep/b", ".agents/deep/c", "AGENTS.md"]
+
+
+def test_t29_a_file_put_in_the_place_of_another_is_reported(workspace: Path) -> None:
+    (workspace / "CLAUDE.md").write_text("old")
+    (workspace / "other").write_text("new")
+    os.utime(workspace / "other", ns=(0, 0))
+    os.utime(workspace / "CLAUDE.md", ns=(0, 0))
+    assert seen_to_change(workspace, lambda: os.replace(workspace / "other", workspace / "CLAUDE.md")) == [
+        "CLAUDE.md"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["config.worktree", "info/attributes", "info/sparse-checkout", "hooks/post-commit"]
+)
+def test_t29_what_git_obeys_is_reported_where_it_appears(repository: Path, name: str) -> None:
+    (repository / ".git" / "hooks").mkdir(exist_ok=True)
+    # What redirects git is removed and reported by its removal.
+    expected = [] if name == "config.worktree" else [f".git/{name}"]
+    assert seen_to_change(repository, (repository / ".git" / name).touch, opened(repository)) == expected
+
+
+def test_t29_the_directories_that_we_make_to_close_them_are_not_reported(workspace: Path) -> None:
+    git(workspace, "init", "-q", "--template=")
+    view = opened(workspace)
+    assert seen_to_change(workspace, lambda: [path.mkdir() for path in view.required], view) == []
+
+
+def test_t29_a_removed_name_has_no_content_to_report(workspace: Path) -> None:
+    (workspace / "AGENTS.md").touch()
+    assert seen_to_change(workspace, (workspace / "AGENTS.md").unlink) == []
+
+
+def test_t29_a_directory_is_looked_through_as_far_as_the_limit(workspace: Path) -> None:
+    (workspace / ".claude").mkdir()
+    for number in range(9):
+        (workspace / ".claude" / str(number)).touch()
+    limits = replace(FileLimits(), max_protected_entries=5)
+    found = protected_snapshot(WorkspaceView(), workspace, limits)
+    assert sorted(path.name for path in found) == [".claude", "0", "1", "2", "3"]
+
+
+def test_t3_what_redirects_git_in_a_repository_made_since_is_removed(workspace: Path) -> None:
+    view = opened(workspace)
+    git(workspace, "init", "-q")
+    (workspace / ".git" / "commondir").write_text("/elsewhere")
+    assert remove_planted_git_files(view, workspace, {}) == [AppearedFile(workspace / ".git" / "commondir")]
+    assert not (workspace / ".git" / "commondir").exists()

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tests.support.decoys import CAUGHT, lay_decoys, run_in
 from tests.support.fake_bwrap import program
 from tests.support.sandboxes import ROOT, Place, git, needs, place_in, system_python
 
+STARTS_WHILE_FLIPPING = 150
 CONFIGURED = "[user]\nname = Some One\nemail = one@example.org\n"
 
 
@@ -84,6 +86,77 @@ def test_t1_no_git_layout_of_the_workspace_opens_the_home(place: Place, shipped:
             assert b"secret" not in place.run("sh", "-c", script, writable=True, git_metadata=grant).stdout
         except Denied as error:
             assert grant and error.rule == "T3"
+
+
+FLIPPING = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+os.mkdir(".agents"); open(".agents/key", "w").write("own")
+os.mkdir("another")
+os.symlink("../secret", "other")
+end = time.monotonic() + 30
+while time.monotonic() < end and not os.path.exists("stop"):
+    for name in (b"other", b"another") * 200:
+        libc.renameat2(-100, b".agents", -100, name, 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "files"),
+    [
+        ("worktrees/x", {".git": "gitdir: .", "commondir": "../..", "gitdir": ".git"}),
+        ("worktrees/x", {".git": "gitdir: in", "in/commondir": "../../..", "in/gitdir": "../.git"}),
+        ("worktrees/x/w", {".git": "gitdir: .", "commondir": "../../..", "gitdir": ".git"}),
+        ("a/b", {".git": "gitdir: .", "gitdir": ".git", "HEAD": "", "config": "[core]\n worktree = .\n"}),
+        ("a/b", {".git": "gitdir: in", "in/gitdir": "../.git", "in/config": "worktree = ..", "in/HEAD": ""}),
+        ("a/b", {".git": "gitdir: \0x"}),
+    ],
+    ids=["itself", "inside", "deeper", "core.worktree", "inside, core.worktree", "NUL"],
+)
+@pytest.mark.parametrize("way", ["read-only", "writable", "granted"])
+def test_t1_no_git_file_of_a_repository_binds_what_holds_it(
+    place: Place, where: str, files: dict[str, str], way: str
+) -> None:
+    (place.home / "tax.txt").write_text("secret")
+    workspace = place.home / where
+    for name, content in files.items():
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text(content)
+    how = {
+        "read-only": {},
+        "writable": {"writable": True},
+        "granted": {"writable": True, "git_metadata": True},
+    }
+    result = place.at(workspace).run(
+        "sh", "-c", 'cat "$HOME/tax.txt"; ls -A "$HOME"; echo planted > "$HOME/.bashrc"', **how[way]
+    )
+    assert result.stdout.decode().split() == [where.partition("/")[0]]
+    assert not (place.home / ".bashrc").exists()
+
+
+def test_t1_names_that_change_all_the_time_lead_nowhere_else(place: Place) -> None:
+    (place.workspace.parent / "secret").mkdir()
+    (place.workspace.parent / "secret" / "key").write_text("secret")
+    with ThreadPoolExecutor(1) as pool:
+        flipping = pool.submit(place.run, system_python(), "-c", FLIPPING, writable=True)
+        said, refused = set(), 0
+        try:
+            while not os.path.lexists(place.workspace / "other"):
+                assert not flipping.done()
+                time.sleep(0.001)
+            for _ in range(STARTS_WHILE_FLIPPING):
+                try:
+                    said.add(
+                        place.run("cat", ".agents/key", "another/key", "other/key", writable=True).stdout
+                    )
+                except (Denied, ContainmentError) as error:
+                    assert ".agents" in str(error)
+                    refused += 1
+        finally:
+            (place.workspace / "stop").touch()
+        assert flipping.result().status == 0
+    assert said <= {b"own", b"ownown", b""}
+    assert refused > 0
 
 
 # -- T2
