@@ -81,6 +81,8 @@ class ExtensionLimits:
     max_context_bytes: int = 8 * KIB
     # security.md T29: how often one context source may add to the requests of one epoch
     max_context_changes: int = 16
+    # ours: frames that one trace keeps
+    max_trace_bytes: int = 32 * MIB
     # ours: what is quoted of a peer's words (a name, a method, an error, its stderr) in a message
     max_quoted_chars: int = 300
 
@@ -111,7 +113,7 @@ class ProcessLimits:
     kill_seconds: float = 2
     # ours: between two looks at whether a process that was killed can be reaped
     reap_poll_seconds: float = 0.001
-    # ours: how long buffered output is read after a child ended
+    # ours: how long a monitor may take to end by itself after its sandbox was killed, to tell the exit status
     drain_seconds: float = 0.25
     # ours: between two passes over idle peers; a full pipe is emptied 10 times a second
     housekeeping_seconds: float = 0.1
@@ -123,6 +125,8 @@ class ProcessLimits:
     idle_read_bytes: int = 1 * MIB
     # reference/sandbox.md 2.4: "a deadline of a few seconds"
     probe_seconds: float = 5
+    # ours: a host begins a new file at half of it; some 20,000 starts
+    max_ledger_bytes: int = 8 * MIB
     # ours: between two looks at whether another thread has done the probe or sweep that all wait for
     turn_seconds: float = 0.005
     # security.md T24: between the two scans for what a killed host left
@@ -133,6 +137,8 @@ class ProcessLimits:
     dead_host_seconds: float = 10
     # reference/sandbox.md 1.1: bubblewrap refuses more
     max_sandbox_arguments: int = 9000
+    # ours: between two looks at whether a sandbox that waits at its gate has made all of its mounts
+    gate_poll_seconds: float = 0.0001
     # ours: what bubblewrap says of itself, which is 8 KiB in version 0.11
     max_help_bytes: int = 256 * KIB
     # ours: what run_sandboxed keeps of each stream
@@ -157,6 +163,8 @@ class FileLimits:
     max_shebang_bytes: int = 256
     # ours: levels of directories below .git/modules in which submodules are looked for
     max_module_depth: int = 8
+    # ours: entries below the protected names of a workspace whose change in a run is looked for
+    max_protected_entries: int = 1000
     # ours: entries that doctor looks at for sockets, under each directory that children are shown
     max_socket_search_entries: int = 10_000
 

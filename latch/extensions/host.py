@@ -188,8 +188,7 @@ class ExtensionHost:
         """
         self._child.end(Scope.root().shielded(self._limits.process.kill_seconds))
         self._over = self._over or UsageError(f"{self._peer} was closed")
-        if not self._child.is_proven_dead:
-            raise self._unproven("kill")
+        self._check_gone("kill")
 
     def __enter__(self) -> ExtensionHost:
         return self
@@ -372,8 +371,7 @@ class ExtensionHost:
                 peer=self._peer,
                 stage="exit",
             )
-        if not self._child.is_proven_dead:
-            raise self._unproven("exit")
+        self._check_gone("exit")
 
     # -- the machinery ----------------------------------------------------------------------------
 
@@ -506,8 +504,8 @@ class ExtensionHost:
             error = never_ran
         else:
             self._add_end(error, ended)
-        if not self._child.is_proven_dead:
-            unproven = self._unproven("kill")
+        unproven = self._child.unproven(peer=self._peer, stage="kill")
+        if unproven is not None:
             error.hint = error.hint or unproven.hint
             if unproven.reason != error.reason:
                 error.after(unproven.reason)
@@ -524,11 +522,10 @@ class ExtensionHost:
         if tail:
             error.after(f"its stderr ends: {_quoted(tail, self._limits.extension.max_quoted_chars)}")
 
-    def _unproven(self, stage: str) -> PeerError:
-        pid = self._child.init_pid or self._child.monitor_pid
-        return PeerError(
-            f"process {pid} could not be proven dead", hint="latch reap ends it", peer=self._peer, stage=stage
-        )
+    def _check_gone(self, stage: str) -> None:
+        unproven = self._child.unproven(peer=self._peer, stage=stage)
+        if unproven is not None:
+            raise unproven
 
     def _check_usable(self) -> None:
         if self._over is not None:

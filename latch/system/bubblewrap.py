@@ -209,7 +209,7 @@ CAUSES = (
 _CORRECT_SETTING = "correct sandbox.bwrap in the configuration, or remove it to use the system's"
 _SWAPPED = re.compile(
     r"Can't (bind mount .* on /newroot|find source path )(?P<place>/.*?): "
-    r"(Unable to find|(.*: )?(No such file or directory|Not a directory|Too many levels))"
+    r"(Unable to find|.*correct flags: Invalid argument|(.*: )?(No such file or directory|Not a directory|Too many levels))"
 )
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 

@@ -51,12 +51,15 @@ def enter_pids_group(group: Path, pid: int) -> bool:
     return _write(group / "cgroup.procs", str(pid))
 
 
-def remove_pids_group(group: Path) -> None:
-    """Remove *group*; one that still holds tasks stays and is removed by the next sweep."""
+def remove_pids_group(group: Path) -> bool:
+    """Remove *group*; False when it still holds tasks."""
     try:
         os.rmdir(group)
+    except FileNotFoundError:
+        return True
     except OSError:
-        pass
+        return False
+    return True
 
 
 def pids_groups(root: Path = Path("/")) -> Path | None:
@@ -87,7 +90,7 @@ def can_make_pids_groups(root: Path = Path("/")) -> bool:
         return False
     # Version 2 gives a group's children only the controllers that the group itself names.
     controllers = parent / "cgroup.subtree_control"
-    return not controllers.exists() or "pids" in read_kernel_text(controllers).split()
+    return not os.path.exists(controllers) or "pids" in read_kernel_text(controllers).split()
 
 
 def _own_groups(root: Path) -> dict[str, str]:

@@ -15,15 +15,18 @@ This module does not know what the bytes mean, how the child was started, or wha
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
+import sys
+import termios
 import threading
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, Iterator
 
-from ..errors import ConcurrentUse, PeerGone
+from ..errors import Cancelled, ConcurrentUse, LatchError, PeerError, PeerGone
 from ..limits import ProcessLimits
 from . import kernelcalls
 from .bubblewrap import parse_exit_code, parse_init_pid
@@ -77,7 +80,8 @@ class ChildExit:
             return "killed (signal 9)"
         if self.status is None:
             return "ended with an unknown status"
-        if self.status > 128:
+        # signal(7): the highest is 64
+        if 128 < self.status <= 192:
             return f"died of signal {self.status - 128}"
         return f"exited with status {self.status}"
 
@@ -125,6 +129,7 @@ class Child:
         self._driver: int | None = None
         self._init_pid: int | None = None
         self._init_descriptor = -1
+        self._owner = os.getpid()
         self._exit: ChildExit | None = None
         self.on_idle: Callable[[bytes], None] | None = None
         self.on_stderr: Callable[[bytes], None] | None = None
@@ -192,12 +197,14 @@ class Child:
         try:
             descriptor = kernelcalls.open_process(pid)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM) and checked_by_parent:
+                raise
             if error.errno == errno.ENOSYS and parent_of(pid) == self.monitor_pid:
                 self._init_pid = pid
             return
         # NOTE: while its parent is the monitor, or it carries our token, the number is still its own.
         ours = parent_of(pid) == self.monitor_pid if checked_by_parent else False
-        if ours or self._token_entry in environment_of(pid).split(b"\0"):
+        if ours or self._token_entry in _carried_by(pid).split(b"\0"):
             self._init_pid, self._init_descriptor = pid, descriptor
         else:
             os.close(descriptor)
@@ -225,13 +232,16 @@ class Child:
 
         Raises :class:`ConcurrentUse` while another thread holds it, and the fault an idle pass met.
         """
+        if self._owner != os.getpid():
+            raise ConcurrentUse("this peer belongs to the process that started it, not to a fork of it")
         # NOTE: where there is no driver, the lock is the housekeeper's for one pass that never blocks, or
         # belongs to an end, which has its bound; two that come at once must not wait for one another.
         with self._turn:
             if self._driver is not None:
                 raise ConcurrentUse("another thread is driving this peer; it may only be cancelled from here")
-            self._lock.acquire()
+            # NOTE: first, or an interrupt between the two would leave a lock that its end waits for in vain.
             self._driver = threading.get_ident()
+            self._lock.acquire()
         if self._exit is not None or self.fault is not None:
             self.release()
             raise self.fault or ConcurrentUse("another thread has ended this peer")
@@ -273,12 +283,12 @@ class Child:
                 self._take_idle(self._read("stdout"))
             if self._pipes.status in ready:
                 self._read_status()
-        self._drain_stderr(scope)
-        self._drain_stdout(self._take_idle, scope)
+        self._drain_stderr()
+        self._drain_stdout(self._take_idle)
 
     def gone(self, scope: Scope, *, before: str = "it answered") -> PeerGone:
         """Return the error that says how the child ended, and *before* what; for one seen to have ended."""
-        self._drain_stderr(scope)
+        self._drain_stderr()
         self._read_status()
         status = parse_exit_code(bytes(self._reports.status))
         how = "ended" if status is None else str(ChildExit(status, executed=True, killed=False))
@@ -295,7 +305,7 @@ class Child:
             self._send()
             # NOTE: first of all, because an idle pass may have seen the end already.
             if self._reports.ended:
-                done = self._drain_stdout(on_output, scope) or done
+                done = self._drain_stdout(on_output) or done
                 if not done:
                     raise self.gone(scope)
                 self._break_stdin()
@@ -337,42 +347,101 @@ class Child:
 
     # -- the end ----------------------------------------------------------------------------------
 
+    def run_out(
+        self, scope: Scope, *, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
+    ) -> ChildExit:
+        """Hand over all that it writes until it ends, its stdin closed, and return how it ended.
+
+        It is gone whatever happens: what *scope* and the readers raise comes out once it is. Raises
+        :class:`PeerError` when its end could not be proven.
+        """
+        self.on_idle, self.on_stderr = on_stdout, on_stderr
+        try:
+            with self.driving():
+                self.wait_exit(scope)
+        except BaseException as error:
+            self.end_after(error, scope)
+            raise
+        ended = self.end(scope.shielded(self._limits.kill_seconds))
+        unproven = self.unproven(peer=scope.peer, stage=scope.stage)
+        if unproven is not None:
+            raise unproven
+        return ended
+
+    def end_after(self, error: BaseException, scope: Scope) -> None:
+        """End it because of *error*, which learns where the end could not be proven; *scope* is shielded here."""
+        self.end(scope.shielded(self._limits.kill_seconds))
+        unproven = self.unproven(peer=scope.peer, stage=scope.stage)
+        if unproven is not None and isinstance(error, (LatchError, Cancelled)):
+            error.after(unproven.reason)
+
+    def unproven(self, *, peer: str | None, stage: str | None) -> PeerError | None:
+        """Return the error that says which process may have outlived :meth:`end`, or None when none did."""
+        if self.is_proven_dead:
+            return None
+        return PeerError(
+            f"process {self._init_pid or self.monitor_pid} could not be proven dead",
+            hint="once this process has ended, latch reap ends it",
+            peer=peer,
+            stage=stage,
+        )
+
     def end(self, scope: Scope) -> ChildExit:
-        """Kill whatever is left of the tree, prove it, reap, and return how it ended. Idempotent.
+        """Kill whatever is left of the tree, prove it, reap, and return how it ended. Idempotent, and tried
+        again as long as the end was not proven.
 
         *scope* is a shielded one. The order matters (spec/sandbox.md): process 1 by its descriptor,
         the monitor's group, the pid that the dead monitor may still have told, the proof.
         """
-        if self._exit is not None:
+        try:
+            return self._end(scope)
+        except ConcurrentUse:
+            raise
+        except BaseException:
+            # NOTE: an interrupt must not leave what nobody would come back for.
+            self._end(scope.shielded(self._limits.kill_seconds))
+            raise
+
+    def _end(self, scope: Scope) -> ChildExit:
+        if self._owner != os.getpid():
+            raise ConcurrentUse("this peer belongs to the process that started it, not to a fork of it")
+        if self._exit is not None and self.is_proven_dead:
             return self._exit
         with self._ending():
-            if self._exit is not None:
+            if self._exit is None:
+                # NOTE: what is still read of it is for the tail alone: nobody's reader may keep it from its end.
+                self.on_stderr = None
+                self._read_status()
+                ended_by_itself = self._reports.ended
+                self.is_proven_dead = self._kill(scope)
+                self._drain_stderr()
+                self._read_status()
+                self._exit = self._read_exit(ended_by_itself=ended_by_itself)
+                self._drop_outbox()
+                self._pipes.close("stdin", "stdout", "stderr", "status", "gate")
+            elif not self.is_proven_dead:
+                self.is_proven_dead = self._kill(scope)
+            else:
                 return self._exit
-            # NOTE: what is still read of it is for the tail alone: nobody's reader may keep it from its end.
-            self.on_stderr = None
-            self._read_status()
-            ended_by_itself = self._reports.ended
-            self._kill_init()
-            # NOTE: only a monitor whose sandbox was killed just now is about to end by itself.
-            patience = self._limits.drain_seconds if self._init_pid is not None else 0.0
-            self._wait_monitor(scope.shielded(patience))
-            self._kill_monitor_group()
-            if self._init_descriptor < 0:
-                self._learn_init_of_dead_monitor(scope)
-                self._kill_init()
-            proven = self._wait_monitor(scope) and self._process.poll() is not None and self._wait_init(scope)
-            self.is_proven_dead = proven
-            self._drain_stderr(scope)
-            self._read_status()
-            self._exit = self._read_exit(ended_by_itself=ended_by_itself)
-            self._drop_outbox()
-            self._pipes.close()
-            if self._init_descriptor >= 0:
-                os.close(self._init_descriptor)
-                self._init_descriptor = -1
-            if proven:
+            if self.is_proven_dead:
+                self._pipes.close()
+                if self._init_descriptor >= 0:
+                    os.close(self._init_descriptor)
+                    self._init_descriptor = -1
                 self._on_end()
             return self._exit
+
+    def _kill(self, scope: Scope) -> bool:
+        """Kill what is there and return whether it was seen to be gone, all of it."""
+        self._kill_init()
+        # NOTE: only a monitor whose sandbox was killed just now is about to end by itself.
+        patience = self._limits.drain_seconds if self._init_pid is not None else 0.0
+        self._wait_monitor(scope.shielded(patience))
+        self._kill_monitor_group()
+        if self._init_descriptor < 0:
+            self._learn_init_of_dead_monitor(scope)
+            self._kill_init()
+        return self._reap_monitor(scope) and self._wait_init(scope)
 
     def _kill_init(self) -> None:
         try:
@@ -403,21 +472,28 @@ class Child:
         if self._init_pid is None:
             self._adopt_init(checked_by_parent=False)
 
-    def _wait_monitor(self, scope: Scope) -> bool:
-        """Wait until the monitor is dead, without reaping it."""
+    def _wait_monitor(self, scope: Scope) -> None:
+        """Wait until the monitor is dead, without reaping it, or *scope* has ended."""
         try:
-            while self._monitor_runs():
-                # NOTE: the end of the status pipe comes just before the process can be reaped.
-                reads = [self._pipes.status] if self._pipes.status >= 0 and not self._reports.ended else []
-                ready, _ = scope.wait(reads, at_most=self._limits.reap_poll_seconds)
-                if ready:
-                    self._read_status()
+            while self._process.returncode is None and not _is_gone(self._process.pid):
+                self._wait_status(scope)
         except TimeoutError:
-            return not self._monitor_runs()
+            pass
+
+    def _reap_monitor(self, scope: Scope) -> bool:
+        try:
+            while self._process.poll() is None:
+                self._wait_status(scope)
+        except TimeoutError:
+            return self._process.poll() is not None
         return True
 
-    def _monitor_runs(self) -> bool:
-        return self._process.returncode is None and identify(self._process.pid) is not None
+    def _wait_status(self, scope: Scope) -> None:
+        # NOTE: the end of the status pipe comes just before the process can be reaped.
+        reads = [self._pipes.status] if self._pipes.status >= 0 and not self._reports.ended else []
+        ready, _ = scope.wait(reads, at_most=self._limits.reap_poll_seconds)
+        if ready:
+            self._read_status()
 
     def _wait_init(self, scope: Scope) -> bool:
         if self._init_descriptor < 0:
@@ -432,8 +508,8 @@ class Child:
         """Wait for the end of a process 1 that could not be adopted: it was dying, or is gone already."""
         pid = self._init_pid or parse_init_pid(bytes(self._reports.info))
         try:
-            while pid is not None and identify(pid) is not None:
-                carried = environment_of(pid)
+            while pid is not None and not _is_gone(pid):
+                carried = _carried_by(pid)
                 # NOTE: ours carries its token until it dies, when nothing can be read; another has taken the number.
                 if carried and self._token_entry not in carried.split(b"\0"):
                     break
@@ -508,20 +584,24 @@ class Child:
             self._reports.status += chunk
         self._reports.ended = self._pipes.status < 0
 
-    def _drain_stdout(self, on_output: Callable[[bytes], bool], scope: Scope) -> bool:
-        # NOTE: a process that outlives its monitor may write for ever.
-        patience, done = scope.shielded(self._limits.drain_seconds), False
-        while not done and self._pipes.stdout >= 0 and patience.remaining():
-            chunk = self._read("stdout")
-            if not chunk:
-                break
+    def _drain_stdout(self, on_output: Callable[[bytes], bool]) -> bool:
+        done, left = False, self._waiting_bytes("stdout")
+        while not done and left > 0 and (chunk := self._read("stdout")):
+            left -= len(chunk)
             done = on_output(chunk)
         return done
 
-    def _drain_stderr(self, scope: Scope) -> None:
-        patience = scope.shielded(self._limits.drain_seconds)
-        while self._pipes.stderr >= 0 and patience.remaining() and self._read_stderr():
-            pass
+    def _drain_stderr(self) -> None:
+        left = self._waiting_bytes("stderr")
+        while left > 0 and (count := self._read_stderr()):
+            left -= count
+
+    def _waiting_bytes(self, name: str) -> int:
+        """Return how much lies in a pipe now: a process that outlives its monitor may write for ever."""
+        descriptor = getattr(self._pipes, name)
+        if descriptor < 0:
+            return 0
+        return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def _take_idle(self, chunk: bytes) -> bool:
         if chunk and self.on_idle is not None:
@@ -541,3 +621,18 @@ class Child:
             yield
         finally:
             self._lock.release()
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return identify(pid) is None
+    except OSError:
+        # Where it cannot be looked at, nothing is claimed of it.
+        return False
+
+
+def _carried_by(pid: int) -> bytes:
+    try:
+        return environment_of(pid)
+    except OSError:
+        return b""

@@ -14,7 +14,7 @@ from typing import Callable, Sequence
 from ..errors import LatchError, UsageError
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
-from .child import Child, ChildExit
+from .child import ChildExit
 from .planning import Prepared
 from .sandbox import Sandbox
 from .scope import Scope
@@ -127,19 +127,8 @@ def run_prepared(
     finally:
         if stdin is None:
             os.close(null)
-    try:
-        _watch(child, scope, on_stdout, on_stderr)
-    finally:
-        ended = child.end(scope.shielded(sandbox.limits.process.kill_seconds))
+    ended = child.run_out(scope, on_stdout=on_stdout, on_stderr=on_stderr)
     failure: LatchError | None = sandbox.explain(child, prepared)
     if failure is not None:
         raise failure
     return ended
-
-
-def _watch(
-    child: Child, scope: Scope, on_stdout: Callable[[bytes], None], on_stderr: Callable[[bytes], None]
-) -> None:
-    child.on_idle, child.on_stderr = on_stdout, on_stderr
-    with child.driving():
-        child.wait_exit(scope)

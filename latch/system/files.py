@@ -132,8 +132,7 @@ def remove_tree(path: Path) -> None:
     if not _is_directory(path, None):
         os.unlink(path)
         return
-    os.chmod(path, 0o700)
-    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    top = _open_for_removal(path, None)
     try:
         while True:
             names = os.listdir(top)
@@ -146,13 +145,14 @@ def remove_tree(path: Path) -> None:
     os.rmdir(path)
 
 
-def check_private(path: Path, *, uid: int, directory: bool) -> None:
+def check_private(path: Path, *, uid: int, directory: bool, links: bool = True, closed: int = 0o077) -> None:
     """Raise :class:`StoreError` unless *path* is *uid*'s own and closed to everybody else.
 
-    *directory* says which kind it must be; a link to one is judged by its target.
+    *directory* says which kind it must be; a link to one is judged by its target, or, without *links*,
+    refused. *closed* are the bits of its mode that nobody else may have.
     """
     try:
-        found = os.stat(path)
+        found = os.stat(path, follow_symlinks=links)
     except OSError as error:
         raise StoreError(str(path), f"cannot be examined: {_text(error)}") from error
     if directory and not stat.S_ISDIR(found.st_mode):
@@ -161,15 +161,17 @@ def check_private(path: Path, *, uid: int, directory: bool) -> None:
         raise StoreError(str(path), f"is {_kind(found)}, must be a file")
     if found.st_uid != uid:
         raise StoreError(str(path), f"belongs to uid {found.st_uid}, must belong to uid {uid}")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        reason = f"has mode {stat.S_IMODE(found.st_mode):04o}, must be closed to others"
-        raise StoreError(str(path), reason, hint=f"chmod {'700' if directory else '600'} {path}")
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & closed:
+        what = "closed to others" if closed & 0o044 else "writable by its owner alone"
+        cure = f"chmod {mode & ~closed:o} {path}"
+        raise StoreError(str(path), f"has mode {mode:04o}, must be {what}", hint=cure)
 
 
 def ensure_directory(path: Path, *, mode: int = 0o700) -> None:
     """Create the directory *path* with *mode* where it is absent, its missing parents with 0700."""
     try:
-        if path.is_dir():
+        if os.path.isdir(path):
             return
         ensure_directory(path.parent)
         os.mkdir(path, 0o700)
@@ -177,7 +179,7 @@ def ensure_directory(path: Path, *, mode: int = 0o700) -> None:
             os.chmod(path, mode)
     except FileExistsError as error:
         # Another process may have made it since.
-        if not path.is_dir():
+        if not os.path.isdir(path):
             raise StoreError(str(path), "must be a directory") from error
     except OSError as error:
         raise StoreError(str(path), f"cannot be created: {_text(error)}") from error
@@ -195,18 +197,27 @@ def _is_directory(name: Path | str, directory: int | None) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
 
 
+def _open_for_removal(name: Path | str, directory: int | None) -> int:
+    """Open a directory whatever its mode, which becomes 0700; a link put there meanwhile is not followed."""
+    place = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        os.chmod(f"/proc/self/fd/{place}", 0o700)
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+    finally:
+        os.close(place)
+
+
 def _remove_or_raise_up(name: str, top: int) -> None:
     """Remove the entry *name* of *top*, a directory only once its own entries are entries of *top*."""
     if not _is_directory(name, top):
         os.unlink(name, dir_fd=top)
         return
-    os.chmod(name, 0o700, dir_fd=top)
-    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+    inner = _open_for_removal(name, top)
     try:
         for entry in os.listdir(inner):
             if _is_directory(entry, inner):
                 # Moving a directory writes its "..".
-                os.chmod(entry, 0o700, dir_fd=inner)
+                os.close(_open_for_removal(entry, inner))
             os.rename(entry, os.urandom(12).hex(), src_dir_fd=inner, dst_dir_fd=top)
     finally:
         os.close(inner)

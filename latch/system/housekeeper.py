@@ -7,6 +7,8 @@ one such pass and knows nothing of what the bytes mean.
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import threading
 import weakref
@@ -23,14 +25,23 @@ class _Housekeeper:
         self._seconds = seconds
         self._children: weakref.WeakSet[Child] = weakref.WeakSet()
         self._lock = threading.Lock()
-        threading.Thread(target=self._run, name=f"{__name__}", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=f"{__name__}", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from error
+
+    def works(self) -> bool:
+        """Return whether its thread is there: not in a forked child, nor after it could not go on."""
+        return self.pid == os.getpid() and self._thread.is_alive()
 
     def add(self, child: Child) -> None:
         with self._lock:
             self._children.add(child)
 
     def _run(self) -> None:
-        scope = Scope.root()
+        # NOTE: without a token, whose pipe takes descriptors that there may not be.
+        scope = Scope.root().shielded(math.inf)
         while True:
             scope.pause(self._seconds)
             with self._lock:
@@ -55,6 +66,6 @@ def tend(child: Child, seconds: float) -> None:
     """Have *child* looked after until it has ended; *seconds* between passes, set by the first caller."""
     with _MAKING:
         keeper = _ONLY.get("housekeeper")
-        if keeper is None or keeper.pid != os.getpid():
+        if keeper is None or not keeper.works():
             keeper = _ONLY["housekeeper"] = _Housekeeper(seconds)
     keeper.add(child)

@@ -24,10 +24,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Collection, Iterator
 
-from ..errors import StoreError
+from ..errors import ConfigProblem, ContainmentError, StoreError, UnsafeModes
 from ..limits import ProcessLimits
 from . import kernelcalls
-from .files import ensure_directory
+from .cgroup import remove_pids_group
+from .files import check_private, ensure_directory, find_regular
 from .processes import ProcessId, environment_of, here, identify, own_processes, uptime_seconds
 from .scope import Scope
 
@@ -37,6 +38,7 @@ __all__ = [
     "Ledger",
     "Swept",
     "bearers",
+    "check_state",
     "group_name",
     "has_dead_host",
     "read_entries",
@@ -78,11 +80,13 @@ class Swept:
 class Ledger:
     """The writing side of one host process. Safe to use from several threads."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, limits: ProcessLimits = ProcessLimits()) -> None:
         """*directory* is the state directory; nothing is created before the first :meth:`begin`."""
         self._directory = directory / "ledger"
+        self._limits = limits
         self._lock = threading.Lock()
-        self._open: dict[str, str] = {}
+        self._open: dict[str, list[dict[str, object]]] = {}
+        self._written_bytes = 0
         self._descriptor = -1
         self._path: Path | None = None
         self._owner = 0
@@ -98,29 +102,34 @@ class Ledger:
         with self._lock:
             try:
                 self._ensure_file()
-                self._append({"begin": token, "what": what, "group": group})
+                record: dict[str, object] = {"begin": token, "what": what, "group": group}
+                self._append(record)
             except (OSError, StoreError) as error:
                 raise _unwritable(self._directory, error) from error
-            self._open[token] = what
+            self._open[token] = [record]
         return token
 
     def started(self, token: str, *, init: ProcessId | None, monitor: ProcessId | None) -> None:
         """Add what is known of the processes of *token*; raises :class:`StoreError`."""
         with self._lock:
+            record: dict[str, object] = {"started": token, "init": _pair(init), "monitor": _pair(monitor)}
             try:
-                self._append({"started": token, "init": _pair(init), "monitor": _pair(monitor)})
+                self._append(record)
             except OSError as error:
                 raise _unwritable(self._directory, error) from error
+            self._open.get(token, []).append(record)
 
     def ended(self, token: str) -> None:
         """Mark *token* as proven dead. Never raises: a missing mark only costs the next sweep a look."""
         with self._lock:
             self._open.pop(token, None)
             try:
-                if self._open:
+                if not self._open:
+                    self._remove_file()
+                elif self._written_bytes < self._limits.max_ledger_bytes // 2:
                     self._append({"end": token})
                 else:
-                    self._remove_file()
+                    self._renew_file()
             except OSError:
                 pass
 
@@ -130,12 +139,26 @@ class Ledger:
         # NOTE: after a fork the file and its open entries belong to the parent.
         self._open, self._owner = {}, os.getpid()
         ensure_directory(self._directory)
-        host = identify(self._owner)
-        assert host is not None
+        self._make_file()
+
+    def _renew_file(self) -> None:
+        """Begin anew with what is open: a host that always has some child would fill its file for ever."""
+        descriptor, path = self._descriptor, self._path
+        self._make_file()
+        for record in [record for records in self._open.values() for record in records]:
+            self._append(record)
+        os.close(descriptor)
+        if path is not None:
+            os.unlink(path)
+
+    def _make_file(self) -> None:
+        host, place = identify(self._owner), here()
+        if host is None:
+            raise StoreError(str(self._directory), "/proc does not show this process")
         self._path = self._directory / f"{host.pid}-{host.start}-{os.urandom(4).hex()}.jsonl"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self._path, flags, 0o600)
-        place = here()
+        self._written_bytes = 0
         try:
             self._append({"v": 1, "boot": place.boot, "namespace": place.namespace, "host": _pair(host)})
         except OSError:
@@ -147,6 +170,7 @@ class Ledger:
         line = _line(record)
         if os.write(self._descriptor, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._written_bytes += len(line)
 
     def _remove_file(self) -> None:
         if self._path is not None and self._owner == os.getpid():
@@ -165,9 +189,21 @@ def group_name(token: str) -> str:
     return f"latch-{token}"
 
 
-def read_entries(directory: Path) -> list[Entry]:
+def check_state(directory: Path, uid: int) -> None:
+    """Raise :class:`UnsafeModes` when others than *uid* may change what the ledger in the state *directory*
+    says: what it names is killed. Nothing needs to exist."""
+    for place, closed in ((directory, 0o022), (directory / "ledger", 0o077)):
+        if os.path.lexists(place):
+            try:
+                check_private(place, uid=uid, directory=True, closed=closed)
+            except StoreError as error:
+                reason = error.reason.removeprefix(f'"{place}": ')
+                raise UnsafeModes([ConfigProblem(str(place), reason)], hint=error.hint) from error
+
+
+def read_entries(directory: Path, limits: ProcessLimits = ProcessLimits()) -> list[Entry]:
     """Return every unfinished entry below the state *directory*, of live and dead hosts; creates nothing."""
-    return [entry for _, host in _hosts(directory / "ledger") for entry in host.entries]
+    return [entry for _, host in _hosts(directory / "ledger", limits) for entry in host.entries]
 
 
 def has_dead_host(directory: Path) -> bool:
@@ -181,7 +217,7 @@ def has_dead_host(directory: Path) -> bool:
     except OSError:
         return False
     hosts = map(_host_in, names)
-    return any(host is not None and host.pid != os.getpid() and not host.is_alive() for host in hosts)
+    return any(host is not None and not host.is_alive() for host in hosts)
 
 
 def bearers(tokens: Collection[str], uid: int) -> list[int]:
@@ -200,7 +236,7 @@ def sweep(directory: Path, *, uid: int, limits: ProcessLimits, scope: Scope) -> 
     two at once are safe, and one that was stopped must not stop the others.
     """
     ledger = directory / "ledger"
-    if not _dead_hosts(ledger):
+    if not _dead_hosts(ledger, limits):
         return Swept((), (), 0)
     ended: set[int] = set()
     surviving: set[int] = set()
@@ -208,16 +244,15 @@ def sweep(directory: Path, *, uid: int, limits: ProcessLimits, scope: Scope) -> 
         for scan in range(2):
             if scan:
                 scope.pause(limits.rescan_seconds)
-            for _, host in _dead_hosts(ledger):
+            for _, host in _dead_hosts(ledger, limits):
                 killed, stubborn = _end_processes(host, uid, scope.shielded(limits.kill_seconds))
                 ended |= killed
                 surviving |= stubborn
         kept = 0
-        for path, host in _dead_hosts(ledger):
-            for entry in host.entries:
-                if entry.group:
-                    _remove_group(entry.group)
-            kept += not _retire(path, host, quiet=not ended and not surviving, limits=limits)
+        for path, host in _dead_hosts(ledger, limits):
+            groups = [_remove_group(entry) for entry in host.entries if entry.group is not None]
+            quiet = not ended and not surviving and all(groups)
+            kept += not _retire(path, host, quiet=quiet, limits=limits)
     return Swept(tuple(sorted(ended)), tuple(sorted(surviving - ended)), kept)
 
 
@@ -232,7 +267,7 @@ class _Host:
     is_whole: bool
 
 
-def _hosts(ledger: Path) -> list[tuple[Path, _Host]]:
+def _hosts(ledger: Path, limits: ProcessLimits) -> list[tuple[Path, _Host]]:
     try:
         names = sorted(os.listdir(ledger))
     except OSError:
@@ -240,23 +275,25 @@ def _hosts(ledger: Path) -> list[tuple[Path, _Host]]:
     found = []
     for name in names:
         if name.endswith(".jsonl"):
-            host = _read_host(ledger / name)
+            host = _read_host(ledger / name, limits)
             if host is not None:
                 found.append((ledger / name, host))
     return found
 
 
-def _dead_hosts(ledger: Path) -> list[tuple[Path, _Host]]:
-    return [(path, host) for path, host in _hosts(ledger) if not host.alive]
+def _dead_hosts(ledger: Path, limits: ProcessLimits) -> list[tuple[Path, _Host]]:
+    return [(path, host) for path, host in _hosts(ledger, limits) if not host.alive]
 
 
-def _read_host(path: Path) -> _Host | None:
+def _read_host(path: Path, limits: ProcessLimits) -> _Host | None:
     try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
+        known = find_regular(path, max_bytes=limits.max_ledger_bytes)
+    except ContainmentError:
+        return None
+    if known is None:
         return None
     records = []
-    for line in lines:
+    for line in known.split(b"\n"):
         try:
             record = json.loads(line)
         except ValueError:
@@ -281,7 +318,7 @@ def _read_host(path: Path) -> _Host | None:
     for record in records:
         if "begin" in record:
             token = str(record["begin"])
-            group = record.get("group")
+            group = record.get("group") if isinstance(record.get("group"), str) else None
             open_entries[token] = Entry(token, str(record.get("what")), process, alive, None, None, group)
         elif "started" in record:
             token = str(record["started"])
@@ -290,7 +327,7 @@ def _read_host(path: Path) -> _Host | None:
                 open_entries[token] = replace(open_entries[token], init=init, monitor=monitor)
         elif "end" in record:
             open_entries.pop(str(record["end"]), None)
-        elif "seen_dead" in record and seen_dead is None:
+        elif isinstance(record.get("seen_dead"), (int, float)) and seen_dead is None:
             seen_dead = float(record["seen_dead"])
     return _Host(process, alive, tuple(open_entries.values()), seen_dead, is_whole=head is not None)
 
@@ -298,8 +335,8 @@ def _read_host(path: Path) -> _Host | None:
 def _end_processes(host: _Host, uid: int, scope: Scope) -> tuple[set[int], set[int]]:
     named = {process for entry in host.entries for process in (entry.init, entry.monitor) if process}
     tokens = [_environment_entry(entry.token) for entry in host.entries]
-    suspects = {process.pid for process in named}
-    suspects |= {pid for pid in own_processes(uid) if _carries(pid, tokens)}
+    numbers = {process.pid for process in named}
+    suspects = [pid for pid in own_processes(uid) if pid in numbers or _carries(pid, tokens)]
     watched: dict[int, int] = {}
     try:
         for pid in suspects:
@@ -364,11 +401,10 @@ def _retire(path: Path, host: _Host, *, quiet: bool, limits: ProcessLimits) -> b
     return False
 
 
-def _remove_group(group: str) -> None:
-    try:
-        os.rmdir(group)
-    except OSError:
-        pass
+def _remove_group(entry: Entry) -> bool:
+    # NOTE: whatever a record says, nothing but a group of this start is removed.
+    group = Path(entry.group or "")
+    return group.name != group_name(entry.token) or remove_pids_group(group)
 
 
 @contextmanager

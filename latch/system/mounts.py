@@ -16,11 +16,20 @@ from typing import Iterable
 from .paths import changed_since_plan, hold_path, lies_in
 from .plan import Operation
 
-__all__ = ["ExpectedMounts", "Mount", "expect_mounts", "find_unplanned", "is_set_up", "parse_mounts"]
+__all__ = [
+    "ExpectedMounts",
+    "Mount",
+    "expect_mounts",
+    "find_unplanned",
+    "is_set_up",
+    "parse_mounts",
+    "read_mounts",
+]
 
 _BINDS = ("--bind", "--ro-bind")
 # What bubblewrap itself shows below /dev.
 _DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
+_READ_BYTES = 65536
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
@@ -37,12 +46,35 @@ class Mount:
 @dataclass(frozen=True)
 class ExpectedMounts:
     """What a plan may mount: of which origins at each place, what of it must be there, and which places are
-    made for the sandbox. ``devices`` are the file systems of this machine; any other is the sandbox's."""
+    made for the sandbox.
+
+    ``first`` are places whose first mount comes before any name that others may change: bubblewrap's devices
+    and the system's own. ``devices`` are the file systems of this machine; any other is the sandbox's.
+    """
 
     allowed: dict[str, set[tuple[str, str]]]
     bound: tuple[tuple[str, tuple[str, str]], ...]
     made: tuple[str, ...]
+    first: frozenset[str]
     devices: frozenset[str]
+
+
+def read_mounts(process: int | str) -> list[Mount]:
+    """Return the mounts that *process*, a number or ``self``, sees. Raises :class:`OSError`."""
+    return parse_mounts(_read(f"/proc/{process}/mountinfo"))
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        text = b""
+        while True:
+            chunk = os.read(descriptor, _READ_BYTES)
+            if not chunk:
+                return text
+            text += chunk
+    finally:
+        os.close(descriptor)
 
 
 def parse_mounts(text: bytes) -> list[Mount]:
@@ -60,54 +92,60 @@ def _unescape(name: bytes) -> str:
 
 
 def expect_mounts(operations: Iterable[Operation]) -> ExpectedMounts:
-    """Look up where the sources of *operations* are now, and return what they will be seen to mount.
+    """Look up where the pinned sources of *operations* are now, and return what will be seen mounted.
 
     Raises :class:`ContainmentError` for one that is not what was planned, or gone.
     """
-    with open("/proc/self/mountinfo", "rb") as stream:
-        mounts = parse_mounts(stream.read())
+    mounts = read_mounts("self")
     known = {mount.number: mount for mount in mounts}
     allowed: dict[str, set[tuple[str, str]]] = {}
-    bound, made = [], []
+    bound, made, first = [], [], [*_DEVICES]
     for operation in operations:
         if operation.option == "--tmpfs":
             made.append(operation.arguments[0])
         if operation.option not in _BINDS:
             continue
         source, place = operation.arguments
-        real, origin = _origin(source, known, operation)
-        allowed.setdefault(place, set()).add(origin)
-        bound.append((place, origin))
+        if operation.pinned:
+            origin = _origin(source, operation.kind, known)
+            allowed.setdefault(place, set()).add(origin)
+            bound.append((place, origin))
+        else:
+            first.append(place)
+            source = os.path.realpath(source)
+        # What is mounted in it comes along.
         for mount in mounts:
-            if mount.place != real and lies_in(mount.place, real):
-                below = os.path.join(place, os.path.relpath(mount.place, real))
+            if mount.place.startswith(source) and mount.place != source and lies_in(mount.place, source):
+                below = os.path.join(place, os.path.relpath(mount.place, source))
                 allowed.setdefault(below, set()).add(mount.origin)
-    for device in _DEVICES:
-        if os.path.exists(device):
-            allowed.setdefault(device, set()).add(_origin(device, known)[1])
     devices = frozenset(mount.origin[0] for mount in mounts)
-    return ExpectedMounts(allowed, tuple(bound), tuple(made), devices)
+    return ExpectedMounts(allowed, tuple(bound), tuple(made), frozenset(first), devices)
 
 
-def _origin(
-    source: str, known: dict[int, Mount], operation: Operation | None = None
-) -> tuple[str, tuple[str, str]]:
-    """Return the real path of *source*, and what a mount of it shows."""
-    is_pinned = operation is not None and operation.pinned
-    path = source if is_pinned else os.path.realpath(source)
-    descriptor = hold_path(path, operation.kind if operation is not None else 0)
+def _origin(path: str, kind: int, known: dict[int, Mount]) -> tuple[str, str]:
+    """Return what a mount of the real *path* shows."""
+    descriptor = hold_path(path, kind)
     try:
-        with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as stream:
-            number = next(int(line[7:]) for line in stream if line.startswith("mnt_id:"))
+        facts = _read(f"/proc/self/fdinfo/{descriptor}")
     finally:
         os.close(descriptor)
+    number = next(int(line[7:]) for line in facts.splitlines() if line.startswith(b"mnt_id:"))
     mount = known.get(number)
     if mount is None:
         # It was mounted in this moment.
         raise changed_since_plan(path)
     below = os.path.relpath(path, mount.place)
     root = mount.origin[1] if below == "." else os.path.join(mount.origin[1], below)
-    return path, (mount.origin[0], root)
+    return mount.origin[0], root
+
+
+def may_be_set_up(process: int) -> bool:
+    """Say whether it is worth to look at the mounts of *process*: a look keeps them from being made.
+
+    Its root is then another, and no longer the one in which bubblewrap keeps the old root.
+    """
+    root = f"/proc/{process}/root"
+    return os.stat(root).st_dev != os.stat("/").st_dev and not os.path.lexists(f"{root}/oldroot")
 
 
 def is_set_up(mounts: list[Mount], expected: ExpectedMounts) -> bool:
@@ -122,12 +160,14 @@ def find_unplanned(mounts: list[Mount], expected: ExpectedMounts) -> str | None:
     What was planned there is not, or something of this machine is that was not planned there.
     """
     present: set[tuple[str, tuple[str, str] | None]] = set()
-    strays = []
+    strays, first = [], set(expected.first)
     for mount in mounts:
         is_own = mount.origin[0] not in expected.devices
         present.add((mount.place, None if is_own else mount.origin))
-        if not is_own and mount.origin not in expected.allowed.get(mount.place, ()):
+        if not is_own and mount.place in first:
+            first.remove(mount.place)
+        elif not is_own and mount.origin not in expected.allowed.get(mount.place, ()):
             strays.append(mount.place)
-    wanted = [*expected.bound, *[(place, None) for place in expected.made]]
-    absent = [place for place, origin in wanted if (place, origin) not in present]
+    absent = [place for place, origin in expected.bound if (place, origin) not in present]
+    absent += [place for place in expected.made if (place, None) not in present]
     return next(iter([*absent, *strays]), None)

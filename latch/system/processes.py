@@ -2,11 +2,12 @@
 
 A process is identified by its number *and* its start time, because numbers are used again. Zombies
 count as dead. Every function answers None (or False) for a process that is gone, whatever the moment
-it went.
+it went, and raises :class:`OSError` where this process lacks what it takes to look.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 
@@ -93,5 +94,8 @@ def _read(path: str) -> bytes | None:
     try:
         with open(path, "rb") as stream:
             return stream.read()
-    except OSError:
+    except OSError as error:
+        # NOTE: want of a descriptor says nothing about the process, which must not pass for dead.
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
         return None

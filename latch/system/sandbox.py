@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator
 
-from ..errors import LatchError, SandboxUnavailable
+from ..errors import ContainmentError, LatchError, SandboxUnavailable
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
 from .bubblewrap import (
@@ -26,11 +26,11 @@ from .bubblewrap import (
     unavailable,
 )
 from .child import Child
-from .ledger import Entry, Ledger, Swept, has_dead_host, read_entries, sweep
+from .ledger import Entry, Ledger, Swept, check_state, has_dead_host, read_entries, sweep
 from .machine import Machine
 from .planning import Planner, Prepared
 from .scope import Scope
-from .starting import Starter
+from .starting import Starter, telling_what
 from .throwaway import remove_left_places, states_of_places
 
 __all__ = ["Sandbox"]
@@ -44,6 +44,8 @@ read -r name < /proc/1/comm; echo "init: $name"
 if (: >> /proc/sys/kernel/core_pattern) 2> /dev/null; then echo "sysctl: open"; else echo "sysctl: closed"; fi
 for entry in "$HOME"/* "$HOME"/.[!.]*; do [ ! -e "$entry" ] || echo "home: $entry"; done
 """
+# proc(5): how much of a file's name is its process's
+_COMM_BYTES = 15
 _PROBE_ANSWER = ["CapEff: 0000000000000000", "NoNewPrivs: 1", "init: bwrap", "sysctl: closed"]
 
 
@@ -100,7 +102,9 @@ class Sandbox:
         self._limits = limits
         self._state = self._machine.state_directory_of(settings)
         self._planner = Planner(settings, self._machine, limits=limits)
-        self._starter = Starter(Ledger(self._state), uid=self._machine.uid, limits=limits)
+        self._starter = Starter(
+            Ledger(self._state, limits=limits.process), uid=self._machine.uid, limits=limits
+        )
 
     @property
     def machine(self) -> Machine:
@@ -131,10 +135,16 @@ class Sandbox:
 
         The first call of a process with a given bwrap probes it, and every one first sweeps what dead
         hosts left. Threads that come at once share one probe and one sweep.
-        Raises :class:`SandboxUnavailable` and what *scope* raises.
+        Raises :class:`SandboxUnavailable`, :class:`UnsafeModes` for a state directory that others may
+        change, and what *scope* raises.
         """
-        path = find_bubblewrap(self._settings.bwrap, self._machine, workspace=workspace, wanted=wanted)
-        self._sweep_if_needed(scope)
+        with telling_what(wanted):
+            check_state(self._state, self._machine.uid)
+            path = find_bubblewrap(self._settings.bwrap, self._machine, workspace=workspace, wanted=wanted)
+            self._sweep_if_needed(scope)
+            return self._working(path, scope, wanted=wanted, network=network)
+
+    def _working(self, path: Path, scope: Scope, *, wanted: str, network: bool) -> Bubblewrap:
         status = os.stat(path)
         key = (path, status.st_ino, status.st_mtime_ns, self._machine.uid, self._machine.home, network)
         known = _KNOWN.get(key)
@@ -157,6 +167,7 @@ class Sandbox:
 
     def sweep(self, scope: Scope) -> Swept:
         """End what killed hosts left, of this state directory and of throw-away places; see ``ledger.py``."""
+        check_state(self._state, self._machine.uid)
         uid, limits = self._machine.uid, self._limits.process
         swept = [sweep(state, uid=uid, limits=limits, scope=scope) for state in self._states()]
         remove_left_places(uid)
@@ -166,11 +177,12 @@ class Sandbox:
 
     def own_entries(self) -> list[Entry]:
         """Return every unfinished start on record in this sandbox's state directory; creates nothing."""
-        return read_entries(self._state)
+        return read_entries(self._state, self._limits.process)
 
     def entries(self) -> list[Entry]:
         """Return every unfinished start on record, here and in throw-away places; creates nothing."""
-        return [entry for state in self._states() for entry in read_entries(state)]
+        check_state(self._state, self._machine.uid)
+        return [entry for state in self._states() for entry in read_entries(state, self._limits.process)]
 
     def _states(self) -> list[Path]:
         return [self._state, *states_of_places(self._machine.uid)]
@@ -202,6 +214,9 @@ class Sandbox:
         except TimeoutError as error:
             scope.check()
             raise unavailable("hang", wanted=wanted) from error
+        except ContainmentError as error:
+            detail = f'"{error.path}" is not mounted as it was planned'
+            raise unavailable("unsound", wanted=wanted, detail=detail) from error
         except OSError as error:
             raise unavailable("unknown", wanted=wanted, detail=str(error.strerror)) from error
         return found
@@ -212,15 +227,13 @@ class Sandbox:
         )
         said = bytearray()
         child = self._start(bubblewrap, prepared, scope, stdin=None)
-        child.on_idle = said.extend
-        try:
-            with child.driving():
-                child.wait_exit(scope)
-        finally:
-            ended = child.end(scope.shielded(self._limits.process.kill_seconds))
+        ended = child.run_out(scope, on_stdout=said.extend, on_stderr=lambda _: None)
         if not ended.executed:
             raise self._explain(child.stderr_text(), prepared)
-        answer = bytes(said).decode("ascii", "replace").split("\n")[:-1]
+        # NOTE: process 1 is the file itself, whatever it is called, or what it hands over to.
+        own = "init: " + os.fsdecode(os.fsencode(bubblewrap.path.name)[:_COMM_BYTES])
+        lines = os.fsdecode(bytes(said)).split("\n")[:-1]
+        answer = ["init: bwrap" if line == own else line for line in lines]
         wrong = [line for line in answer if line not in _PROBE_ANSWER]
         wrong += [f"no {line}" for line in _PROBE_ANSWER if line not in answer]
         if wrong or ended.status != 0:
@@ -235,9 +248,12 @@ class Sandbox:
         features must be those of :meth:`ready`. Raises :class:`SandboxUnavailable`,
         :class:`CommandUnusable`, :class:`StoreError` and what *scope* raises; nothing is left running.
         """
-        bubblewrap = self.ready(
-            scope, wanted=prepared.wanted, workspace=Path(prepared.workspace), network=prepared.plan.network
+        # NOTE: not ready() again, which would sweep a second time.
+        wanted, network = prepared.wanted, prepared.plan.network
+        path = find_bubblewrap(
+            self._settings.bwrap, self._machine, workspace=Path(prepared.workspace), wanted=wanted
         )
+        bubblewrap = self._working(path, scope, wanted=wanted, network=network)
         return self._start(bubblewrap, prepared, scope, stdin=stdin)
 
     def explain(self, child: Child, prepared: Prepared) -> LatchError | None:
@@ -254,6 +270,7 @@ class Sandbox:
             program=prepared.program,
             hops=self._planner.hidden_hops(prepared),
             surroundings=Surroundings.look(),
+            pinned=tuple(one.arguments[0] for one in prepared.plan.operations if one.pinned),
         )
 
     def _start(self, bubblewrap: Bubblewrap, prepared: Prepared, scope: Scope, *, stdin: int | None) -> Child:

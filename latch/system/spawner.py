@@ -8,6 +8,7 @@ reading and killing happen in the thread that drives the peer.
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import signal
@@ -91,7 +92,10 @@ class _Spawner:
         self.hardening = Hardening(keyring=False, abstract_sockets=False)
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._ready = threading.Event()
-        threading.Thread(target=self._run, name=f"{__name__}", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name=f"{__name__}", daemon=True).start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from error
         self._ready.wait()
 
     def submit(self, job: _Job) -> None:

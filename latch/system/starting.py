@@ -1,7 +1,7 @@
 """From a plan to a running, limited, recorded child.
 
-A start goes: token into the ledger; spawn; process 1 named on the information pipe; limits set and
-processes recorded while the child waits at its gate; gate opened (security.md T16, T24). Whatever
+A start goes: token into the ledger; spawn; process 1 named on the information pipe; limits set, processes
+recorded and mounts looked at while the child waits at its gate; gate opened (security.md T1, T16, T24). Whatever
 fails on the way ends the child before the error leaves.
 """
 
@@ -11,6 +11,7 @@ import errno
 import os
 import platform
 import resource
+import select
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +24,14 @@ from .bubblewrap import Bubblewrap, unavailable
 from .child import Child, Pipes
 from .files import ensure_directory
 from .ledger import TOKEN_VARIABLE, Ledger, group_name
+from .mounts import expect_mounts, find_unplanned, is_set_up, may_be_set_up, read_mounts
+from .paths import changed_since_plan
 from .plan import Operation, SandboxPlan
 from .planning import Prepared
 from .processes import identify, own_processes
 from .scope import Scope
 
-__all__ = ["Starter", "pipes_and_request"]
+__all__ = ["Starter", "pipes_and_request", "telling_what"]
 
 # Since this kernel RLIMIT_NPROC counts a user namespace's own tasks (its change is in ucounts).
 _NPROC_PER_NAMESPACE = (5, 14)
@@ -57,54 +60,72 @@ class Starter:
         *explain* turns the words of a bubblewrap that could not set up the sandbox into the error.
         """
         for path in prepared.plan.required:
-            if not path.exists():
+            if not os.path.exists(path):
                 ensure_directory(path)
-        with _telling_what(prepared.wanted):
+        with telling_what(prepared.wanted):
             token = self._ledger.begin(prepared.wanted, groups=self._groups)
             child, group = self._spawn(bubblewrap, prepared.plan, token, stdin, scope)
             try:
                 is_set_up = self._pass_gate(child, token, group, prepared.plan, scope)
-            except BaseException:
-                child.end(scope.shielded(self._limits.process.kill_seconds))
+            except BaseException as error:
+                child.end_after(error, scope)
                 raise
         if is_set_up:
             return child
+        raise self._end_unstarted(child, prepared, scope, explain)
+
+    def _end_unstarted(
+        self, child: Child, prepared: Prepared, scope: Scope, explain: Callable[[str], LatchError]
+    ) -> LatchError:
+        try:
+            # NOTE: its sandbox is gone, so it is about to end by itself and to say why.
+            with child.driving():
+                child.wait_exit(scope.shielded(self._limits.process.drain_seconds))
+        except DeadlineMissed:
+            pass
         ended = child.end(scope.shielded(self._limits.process.kill_seconds))
-        if not ended.executed:
-            raise explain(child.stderr_text())
-        raise PeerGone(
+        error = PeerGone(
             f"bubblewrap {ended} before the sandbox was set up",
             status=ended.status,
             stderr_tail=child.stderr_text(),
             peer=scope.peer or prepared.wanted,
             stage=scope.stage,
         )
+        failure = error if ended.executed else explain(child.stderr_text())
+        child.end_after(failure, scope)
+        return failure
 
     def _spawn(
         self, bubblewrap: Bubblewrap, plan: SandboxPlan, token: str, stdin: int | None, scope: Scope
     ) -> tuple[Child, Path | None]:
         """Start bubblewrap; return it at its gate, and the control group it is to enter, if any."""
+        # NOTE: before there is a process, which nothing but its child object may come after.
+        group = self._make_group(token, plan)
         try:
             pipes, request = pipes_and_request(bubblewrap, plan, token, stdin)
         except (LatchError, OSError):
-            self._ledger.ended(token)
+            self._finish(token, group)
             raise
+        process = None
         try:
             process = spawner.spawn(request, scope, limits=self._limits.process)
+            child = Child(
+                process,
+                pipes,
+                token_entry=f"{TOKEN_VARIABLE}={token}".encode(),
+                limits=self._limits.process,
+                on_end=lambda: self._finish(token, group),
+            )
         except BaseException as error:
             pipes.close()
+            if process is not None:
+                spawner.end_group(process, seconds=self._limits.process.kill_seconds)
             # NOTE: given up midway, the entry stays open: the spawner thread may only now be ending the process.
             if _is_refusal(error):
-                self._ledger.ended(token)
+                self._finish(token, group)
+            elif group is not None:
+                cgroup.remove_pids_group(group)
             raise
-        group = self._make_group(token, plan)
-        child = Child(
-            process,
-            pipes,
-            token_entry=f"{TOKEN_VARIABLE}={token}".encode(),
-            limits=self._limits.process,
-            on_end=lambda: self._finish(token, group),
-        )
         return child, group
 
     def ask(self, program: Path, option: str, scope: Scope) -> str:
@@ -145,7 +166,7 @@ class Starter:
     def _pass_gate(
         self, child: Child, token: str, group: Path | None, plan: SandboxPlan, scope: Scope
     ) -> bool:
-        """Set limits, record, open the gate; False when the sandbox was not there to be let go."""
+        """Set limits, record, see what it shows, open the gate; False when there was nothing to be let go."""
         init = child.read_init_pid(scope)
         if init is None:
             return False
@@ -161,7 +182,32 @@ class Starter:
                     return False
                 raise OSError(errno.EPERM, "the limit on its number of processes could not be set")
         self._ledger.started(token, init=identify(init), monitor=identify(child.monitor_pid))
+        if not self._shows_what_was_planned(init, plan, scope):
+            return False
         child.open_gate()
+        return True
+
+    def _shows_what_was_planned(self, init: int, plan: SandboxPlan, scope: Scope) -> bool:
+        """Wait until the sandbox of process *init* is set up and look at it; False when it is gone."""
+        # NOTE: only now, while it is being set up anyway.
+        expected = expect_mounts(plan.operations)
+        try:
+            mounts = read_mounts(init) if may_be_set_up(init) else []
+            while not is_set_up(mounts, expected):
+                scope.check()
+                # NOTE: not the scope's own pause, which is as exact as a millisecond, a tenth of a start.
+                select.select([], [], [], self._limits.process.gate_poll_seconds)
+                mounts = read_mounts(init) if may_be_set_up(init) else []
+        except PermissionError:
+            if identify(init) is not None:
+                raise
+            return False
+        except OSError:
+            # It is gone, or about to be.
+            return False
+        fault = find_unplanned(mounts, expected)
+        if fault is not None:
+            raise changed_since_plan(fault)
         return True
 
     def _resource_limits(self, plan: SandboxPlan) -> list[tuple[int, int]]:
@@ -188,9 +234,19 @@ class Starter:
         )
 
     def _finish(self, token: str, group: Path | None) -> None:
-        if group is not None:
-            cgroup.remove_pids_group(group)
-        self._ledger.ended(token)
+        # NOTE: the kernel lets go of a group a moment after its last process. One that stays is kept on record,
+        # for a sweep.
+        if group is None or self._removed(group):
+            self._ledger.ended(token)
+
+    def _removed(self, group: Path) -> bool:
+        scope = Scope.root().shielded(self._limits.process.drain_seconds)
+        try:
+            while not cgroup.remove_pids_group(group):
+                scope.pause(self._limits.process.reap_poll_seconds)
+        except TimeoutError:
+            return False
+        return True
 
 
 def _read_all(descriptor: int, scope: Scope, limits: ProcessLimits) -> str:
@@ -210,7 +266,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 @contextmanager
-def _telling_what(wanted: str) -> Iterator[None]:
+def telling_what(wanted: str) -> Iterator[None]:
     """Turn a failure of the system into one that says that *wanted* could not be started."""
     try:
         yield
@@ -219,7 +275,7 @@ def _telling_what(wanted: str) -> Iterator[None]:
         raise
     except OSError as error:
         detail = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
-        raise unavailable("unknown", wanted=wanted, detail=detail) from error
+        raise unavailable("system", wanted=wanted, detail=detail) from error
 
 
 def pipes_and_request(

@@ -3,6 +3,10 @@
 They lie below one directory of this user whose name every run knows, so that the sweep of a later run
 finds the ledger of one that was killed, and removes its place. Whoever made a place holds a lock on it,
 which ends with the process: what can be locked was left.
+
+Anybody may put something of that name there first. So the directory must be no link, ours and closed
+to others, in one where nobody else can put another in its stead; and only what bears the name of a
+place is ever removed from it.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,10 +23,11 @@ from typing import Iterator
 from ..errors import StoreError
 from .files import check_private, ensure_directory
 
-__all__ = ["remove_left_places", "state_in", "states_of_places", "throw_away_place"]
+__all__ = ["base_of", "remove_left_places", "state_in", "states_of_places", "throw_away_place"]
 
-# Where places of a run with another TMPDIR may lie as well.
-_COMMON = "/tmp"
+# NOTE: not TMPDIR, which every run may have set otherwise, even to a place that a child can write.
+_DIRECTORY = Path("/tmp")
+_PREFIX = "run-"
 
 
 @contextmanager
@@ -30,7 +36,11 @@ def throw_away_place(*, uid: int) -> Iterator[Path]:
 
     Raises :class:`StoreError` when it cannot be made, or others can reach the directory it lies in.
     """
-    base = _base(tempfile.gettempdir(), uid)
+    base = base_of(uid)
+    if not _is_kept_for_its_owner(base.parent):
+        raise StoreError(
+            str(base.parent), "anybody may change what lies in it", hint=f"chmod +t {base.parent}"
+        )
     place, lock = _claim(base, uid)
     try:
         yield place
@@ -59,42 +69,53 @@ def remove_left_places(uid: int) -> None:
             continue
         try:
             ledger = state_in(place) / "ledger"
-            if not ledger.is_dir() or not os.listdir(ledger):
+            if not os.path.isdir(ledger) or not os.listdir(ledger):
                 shutil.rmtree(place, ignore_errors=True)
         finally:
             os.close(lock)
-    for directory in _directories():
+    if _is_ours(base_of(uid), uid):
         with suppress(OSError):
-            os.rmdir(_base(directory, uid))
+            os.rmdir(base_of(uid))
 
 
-def _directories() -> list[str]:
-    return list(dict.fromkeys([tempfile.gettempdir(), _COMMON]))
+def base_of(uid: int) -> Path:
+    """Return the directory below which the places of *uid* lie; it need not exist."""
+    return _DIRECTORY / f"latch-{uid}"
 
 
-def _base(directory: str, uid: int) -> Path:
-    return Path(directory, f"latch-{uid}")
+def _is_kept_for_its_owner(directory: Path) -> bool:
+    """Say whether only the owner of an entry of *directory* can put another in its stead."""
+    try:
+        mode = os.stat(directory).st_mode
+    except OSError:
+        return True
+    return not mode & 0o022 or bool(mode & stat.S_ISVTX)
+
+
+def _is_ours(base: Path, uid: int) -> bool:
+    try:
+        check_private(base, uid=uid, directory=True, links=False)
+    except StoreError:
+        return False
+    return _is_kept_for_its_owner(base.parent)
 
 
 def _places(uid: int) -> list[Path]:
-    found = []
-    for directory in _directories():
-        base = _base(directory, uid)
-        try:
-            # NOTE: anybody may make a directory of this name.
-            check_private(base, uid=uid, directory=True)
-            found += sorted(path for path in base.iterdir() if path.is_dir())
-        except (OSError, StoreError):
-            continue
-    return found
+    base = base_of(uid)
+    if not _is_ours(base, uid):
+        return []
+    try:
+        return [base / name for name in sorted(os.listdir(base)) if name.startswith(_PREFIX)]
+    except OSError:
+        return []
 
 
 def _claim(base: Path, uid: int) -> tuple[Path, int]:
     while True:
         ensure_directory(base)
-        check_private(base, uid=uid, directory=True)
+        check_private(base, uid=uid, directory=True, links=False)
         try:
-            place = Path(tempfile.mkdtemp(dir=base, prefix=""))
+            place = Path(tempfile.mkdtemp(dir=base, prefix=_PREFIX))
         except FileNotFoundError:
             # Another run has just removed the directory, being the last in it.
             continue
@@ -114,7 +135,7 @@ def _lock(place: Path) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # NOTE: a sweep may have taken it for left, and removed it, between its making and its lock.
-        if os.fstat(descriptor).st_nlink > 0 and place.is_dir():
+        if os.fstat(descriptor).st_nlink > 0 and os.path.isdir(place):
             return descriptor
     except OSError:
         pass

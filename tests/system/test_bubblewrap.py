@@ -96,8 +96,10 @@ def test_every_known_text_is_told_by_its_cause(words: str, surroundings: Surroun
 def test_every_message_says_what_why_the_cure_and_that_nothing_ran(cause: object) -> None:
     name = cause.name
     error = unavailable(name, wanted='extension "lint"', detail="its words")
+    # Only bubblewrap is quoted.
+    words = ": its words" if name == "system" else ' (it said: "its words")'
     assert str(error) == (
-        f'cannot start extension "lint": {cause.sentence} (it said: "its words"); nothing was run unsandboxed'
+        f'cannot start extension "lint": {cause.sentence}{words}; nothing was run unsandboxed'
     )
     assert (error.hint, error.cause) == (cause.remedy, name)
 
@@ -170,6 +172,25 @@ def test_a_path_that_cannot_be_bound_is_named(words: str) -> None:
     error = unusable(words)
     assert error.status == 125
     assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Can't find source path /w/.agents: No such file or directory",
+        "Can't find source path /w/.agents: Not a directory",
+        'Can\'t bind mount /oldroot/x on /newroot/w/.agents: Unable to find "/newroot/w/e" in mount table',
+        "Can't bind mount /oldroot/x on /newroot/w/.agents: realpath(destination): No such file or directory",
+        "Can't bind mount /oldroot/x on /newroot/w/.agents: Unable to remount destination \"/newroot/w/.agents\" "
+        "with correct flags: Invalid argument",
+    ],
+)
+def test_t1_a_source_that_others_may_swap_and_that_cannot_be_bound_has_changed(words: str) -> None:
+    how = {"wanted": "it", "uid": 1000, "program": "/p", "hops": (), "surroundings": PLAIN}
+    error = explain_failure(f"bwrap: {words}", pinned=("/w", "/w/.agents"), **how)
+    assert isinstance(error, ContainmentError)
+    assert error.path == "/w/.agents"
+    assert not isinstance(explain_failure(f"bwrap: {words}", pinned=("/w",), **how), ContainmentError)
 
 
 def test_root_on_another_users_files_is_told_so() -> None:

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import threading
 import time
+from functools import partial
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator
 
 import pytest
 
@@ -20,6 +21,7 @@ from latch.limits import ProcessLimits
 from latch.settings import SandboxSettings
 from latch.system.child import Child, ChildExit, Pipes
 from latch.system.ledger import read_entries
+from latch.system.processes import identify
 from latch.system.sandbox import Sandbox
 from latch.system.scope import Scope
 from tests.support.census import carriers, descriptors, eventually, is_dead, opened_since
@@ -550,7 +552,7 @@ def test_a_child_without_a_known_process_one_is_ended_at_once(ms: float) -> None
         assert time.monotonic() - began < 150 * ms
 
 
-def test_a_death_that_could_not_be_proven_is_not_claimed() -> None:
+def test_a_death_that_could_not_be_proven_is_not_claimed_and_the_end_is_tried_again() -> None:
     ends: list[str] = []
     with subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], "TOKEN": "t2"}) as first:
         try:
@@ -562,11 +564,16 @@ def test_a_death_that_could_not_be_proven_is_not_claimed() -> None:
                 assert child.read_init_pid(patient()) == first.pid
                 # Not even a moment for the proof.
                 assert child.end(patient(0)).killed
-                assert not child.is_proven_dead
+                assert not child.is_proven_dead and ends == []
+                unproven = child.unproven(peer="p", stage="kill")
+                assert str(unproven) == f"p: kill: process {first.pid} could not be proven dead"
+                assert unproven.hint == "once this process has ended, latch reap ends it"
+                assert child.end(patient()).killed
+                assert child.is_proven_dead and child.unproven(peer="p", stage="kill") is None
+                assert first.wait(20) == -signal.SIGKILL
         finally:
             first.kill()
-    assert ends == []
-    child._process.wait(20)
+    assert ends == ["end"]
 
 
 def test_a_death_is_not_claimed_while_process_one_may_yet_be_named() -> None:
@@ -615,6 +622,110 @@ def test_what_a_monitor_that_died_early_left_in_its_group_is_ended(marker: str) 
         assert eventually(lambda: len(carriers(marker)) == 1 and not running(child))
         child.end(patient())
         assert eventually(lambda: carriers(marker) == [])
+
+
+def test_all_that_lies_in_a_large_pipe_is_handed_over_however_slow_the_reader(ms: float) -> None:
+    """The child fills a pipe that it made large, and ends; the reader takes longer than any patience."""
+    program = (
+        "import fcntl, sys; fcntl.fcntl(1, 1031, 1 << 20); fcntl.fcntl(2, 1031, 1 << 20)\n"
+        "sys.stdout.write('x' * (1 << 20)); sys.stdout.flush(); sys.stderr.write('y' * (1 << 20))"
+    )
+    heard = {"stdout": 0, "stderr": 0}
+
+    def slowly(name: str, chunk: bytes) -> None:
+        heard[name] += len(chunk)
+        time.sleep(40 * ms)
+
+    with plain_child(program, language="python") as child:
+        assert eventually(lambda: not running(child))
+        ended = child.run_out(
+            patient(), on_stdout=partial(slowly, "stdout"), on_stderr=partial(slowly, "stderr")
+        )
+        assert ended.status == 0
+    assert heard == {"stdout": 1 << 20, "stderr": 1 << 20}
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), Cancelled("enough"), OSError("full")])
+def test_running_a_child_out_ends_it_whatever_its_readers_raise(fault: BaseException) -> None:
+    def fail(_: bytes) -> None:
+        raise fault
+
+    with plain_child("echo up; exec sleep 60") as child:
+        with pytest.raises(type(fault)):
+            child.run_out(patient(), on_stdout=fail, on_stderr=fail)
+        assert child.is_proven_dead
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (0, "exited with status 0"),
+        (128, "exited with status 128"),
+        (129, "died of signal 1"),
+        (192, "died of signal 64"),
+        (193, "exited with status 193"),
+        (255, "exited with status 255"),
+        (None, "ended with an unknown status"),
+    ],
+)
+def test_a_status_is_a_signal_only_where_there_is_such_a_signal(status: int | None, said: str) -> None:
+    assert str(ChildExit(status, executed=True, killed=False)) == said
+
+
+def test_an_interrupted_end_is_an_end_all_the_same() -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    class Interrupted(Scope):
+        def wait(self, *arguments: Any, **names: Any) -> Any:
+            if interrupts:
+                raise interrupts.pop()
+            return super().wait(*arguments, **names)
+
+    before = descriptors()
+    with plain_child("exec sleep 60") as child:
+        known = {
+            name: getattr(patient(), name) for name in ("deadline", "seconds", "tokens", "peer", "stage")
+        }
+        scope = Interrupted(**known, own=True, missing=None, clock=time.monotonic)
+        with pytest.raises(KeyboardInterrupt):
+            child.end(scope)
+        assert child.is_proven_dead
+    assert opened_since(before) == []
+
+
+def test_a_forked_process_cannot_touch_the_child_of_its_parent() -> None:
+    with plain_child("exec cat") as child:
+        pid = os.fork()
+        if pid == 0:
+            refused = 0
+            for use in (child.hold, lambda: child.end(patient())):
+                try:
+                    use()
+                except ConcurrentUse:
+                    refused += 1
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+        assert converse(child, b"still\n", expect=6) == b"still\n"
+
+
+def test_without_a_free_descriptor_a_child_is_ended_and_nothing_is_claimed_wrongly() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fillers: list[int] = []
+    with plain_child("exec sleep 60") as child:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+            with pytest.raises(OSError):
+                while True:
+                    fillers.append(os.dup(0))
+            with pytest.raises(OSError):
+                identify(child.monitor_pid)
+            assert child.end(patient()).killed
+            assert child.is_proven_dead
+        finally:
+            for filler in fillers:
+                os.close(filler)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert is_dead(child.monitor_pid)
 
 
 def test_a_reader_of_stderr_that_raises_does_not_keep_the_child_from_its_end() -> None:

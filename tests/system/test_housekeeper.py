@@ -184,3 +184,19 @@ def test_a_child_seen_to_end_is_not_looked_after_any_longer() -> None:
         with pytest.raises(PeerGone) as caught, child.driving():
             child.pump(lambda chunk: True, patient())
     assert caught.value.status == 3
+
+
+def test_a_thread_that_could_not_go_on_is_replaced() -> None:
+    heard = bytearray()
+    with plain_child("exec sleep 60") as one, plain_child("read -r _; echo fine; exec sleep 60") as two:
+        housekeeper.tend(one, EVERY_SECONDS)
+        gone = threading.Thread(target=len, args=((),))
+        gone.start()
+        gone.join()
+        stopped = housekeeper._ONLY["housekeeper"]
+        stopped._thread = gone
+        two.on_idle = heard.extend
+        housekeeper.tend(two, EVERY_SECONDS)
+        assert housekeeper._ONLY["housekeeper"] is not stopped
+        two.queue(b"\n")
+        assert eventually(lambda: bytes(heard) == b"fine\n")

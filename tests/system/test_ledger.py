@@ -20,7 +20,7 @@ from typing import Iterator
 
 import pytest
 
-from latch.errors import Cancelled, DeadlineMissed, StoreError
+from latch.errors import Cancelled, DeadlineMissed, StoreError, UnsafeModes
 from latch.limits import ProcessLimits
 from latch.system.ledger import (
     TOKEN_VARIABLE,
@@ -28,6 +28,7 @@ from latch.system.ledger import (
     Ledger,
     Swept,
     bearers,
+    check_state,
     group_name,
     has_dead_host,
     read_entries,
@@ -451,11 +452,21 @@ def test_what_could_not_be_proven_dead_in_time_is_named(state: Path) -> None:
 
 
 def test_the_control_group_of_a_dead_host_is_removed(state: Path, tmp_path: Path) -> None:
-    (tmp_path / "group").mkdir()
-    leave(state, begin("t1", group=str(tmp_path / "group")), started("t1"))
+    (tmp_path / group_name("t1")).mkdir()
+    leave(state, begin("t1", group=str(tmp_path / group_name("t1"))), started("t1"))
     leave(state, begin("t2", group=str(tmp_path / "absent")), started("t2"))
     sweep_now(state)
-    assert not (tmp_path / "group").exists()
+    assert not (tmp_path / group_name("t1")).exists()
+
+
+def test_nothing_but_a_group_of_the_start_is_removed_whatever_the_ledger_names(
+    state: Path, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    leave(state, begin("t1", group=str(precious)), {"seen_dead": 0.0})
+    assert sweep_now(state).kept == 0
+    assert precious.is_dir()
 
 
 def test_a_dead_hosts_file_is_kept_until_it_was_seen_dead_long_enough(state: Path) -> None:
@@ -512,6 +523,90 @@ def test_the_file_of_a_host_of_another_namespace_that_was_marked_before_its_firs
     path.write_bytes(b'\n{"seen_dead":0.0}' + path.read_bytes())
     assert sweep_now(state) == Swept((), (), 0)
     assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "mode", "must", "cure"),
+    [
+        ("", 0o777, "writable by its owner alone", 755),
+        ("", 0o770, "writable by its owner alone", 750),
+        ("ledger", 0o770, "closed to others", 700),
+        ("ledger", 0o755, "closed to others", 700),
+    ],
+)
+def test_a_state_directory_that_others_can_change_is_refused_with_the_cure(
+    state: Path, place: str, mode: int, must: str, cure: int
+) -> None:
+    check_state(state, os.getuid())
+    leave(state, begin("t1"))
+    state.chmod(0o755)
+    (state / "ledger").chmod(0o700)
+    check_state(state, os.getuid())
+    (state / place).chmod(mode)
+    with pytest.raises(UnsafeModes, match=f"has mode {mode:04o}, must be {must}") as caught:
+        check_state(state, os.getuid())
+    assert caught.value.hint == f"chmod {cure} {state / place}"
+
+
+def test_a_process_of_another_user_is_not_touched_whatever_the_ledger_names(state: Path) -> None:
+    with process() as named:
+        known = identify(named.pid)
+        leave(state, begin("t1"), started("t1", init=[known.pid, known.start]))
+        swept = sweep(state, uid=os.getuid() + 1, limits=QUICK, scope=Scope.root(30))
+        assert swept.ended == () and not is_dead(named.pid)
+        assert sweep_now(state).ended == (named.pid,)
+
+
+def test_a_pipe_among_the_files_keeps_nobody_waiting(state: Path) -> None:
+    (state / "ledger").mkdir(parents=True)
+    os.mkfifo(state / "ledger" / f"{DEAD_HOST.pid}-{DEAD_HOST.start}-0123abcd.jsonl")
+    assert read_entries(state) == []
+    assert sweep_now(state) == Swept((), (), 0)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"seen_dead": "x"},
+        {"begin": "t2", "what": "test", "group": 7},
+        {"started": "t1", "init": "x", "monitor": [1]},
+        {"end": ["t1"]},
+    ],
+)
+def test_a_record_that_makes_no_sense_costs_nothing_but_itself(
+    state: Path, record: dict[str, object]
+) -> None:
+    leave(state, begin("t1"), record)
+    assert "t1" in [entry.token for entry in read_entries(state)]
+    with process("t1") as left:
+        assert sweep_now(state).ended == (left.pid,)
+
+
+def test_a_group_that_still_holds_tasks_keeps_its_file(state: Path, tmp_path: Path) -> None:
+    group = tmp_path / group_name("t1")
+    (group / "busy").mkdir(parents=True)
+    path = leave(state, begin("t1", group=str(group)), {"seen_dead": 0.0})
+    assert sweep_now(state).kept == 1
+    (group / "busy").rmdir()
+    assert sweep_now(state).kept == 0
+    assert not group.exists() and not path.exists()
+
+
+def test_a_host_that_always_has_a_child_does_not_fill_its_file_for_ever(state: Path) -> None:
+    ledger = Ledger(state, limits=ProcessLimits(max_ledger_bytes=4096))
+    first = ledger.begin("first")
+    us = identify(os.getpid())
+    ledger.started(first, init=us, monitor=None)
+    largest = 0
+    for number in range(200):
+        ledger.ended(ledger.begin(f"child {number}"))
+        largest = max([largest, *[path.stat().st_size for path in files(state)]])
+        assert len(files(state)) == 1
+    assert largest < 4096
+    (entry,) = read_entries(state)
+    assert (entry.token, entry.what, entry.init, entry.host_alive) == (first, "first", us, True)
+    ledger.ended(first)
+    assert files(state) == []
 
 
 def test_two_sweeps_at_once_end_everything_once(state: Path) -> None:
@@ -655,7 +750,7 @@ def test_nothing_outlives_a_host_killed_while_its_child_runs(
         assert entry.host == identify(running.pid)
         assert entry.init is not None and entry.init.is_alive()
         assert entry.monitor is not None and entry.monitor.is_alive()
-        assert len(carriers(marker)) >= 3
+        assert eventually(lambda: len(carriers(marker)) >= 3)
         assert set(carriers(entry.token)) == {entry.init.pid, entry.monitor.pid}
     finally:
         running.kill()

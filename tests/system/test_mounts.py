@@ -14,7 +14,9 @@ from latch.system.mounts import (
     expect_mounts,
     find_unplanned,
     is_set_up,
+    may_be_set_up,
     parse_mounts,
+    read_mounts,
 )
 from latch.system.plan import Operation
 from tests.support.fake_bwrap import altered_bwrap
@@ -22,9 +24,10 @@ from tests.support.sandboxes import Place, fails, place_in
 
 DISK, OWN = "254:0", "0:99"
 EXPECTED = ExpectedMounts(
-    allowed={"/w": {(DISK, "/home/w")}, "/w/disk": {("8:1", "/")}, "/usr": {(DISK, "/usr")}},
-    bound=(("/usr", (DISK, "/usr")), ("/w", (DISK, "/home/w"))),
+    allowed={"/w": {(DISK, "/home/w")}, "/w/disk": {("8:1", "/")}},
+    bound=(("/w", (DISK, "/home/w")),),
     made=("/tmp",),
+    first=frozenset(("/usr", "/dev/null")),
     devices=frozenset((DISK, "8:1")),
 )
 
@@ -75,6 +78,11 @@ def test_a_sandbox_is_set_up_when_its_sealed_root_is_the_only_one(
         ([*PLANNED, mount("/w/elsewhere", DISK, "/home/secret")], "/w/elsewhere"),
         ([*PLANNED, mount("/w", DISK, "/home/secret")], "/w"),
         ([*PLANNED, mount("/usr", DISK, "/home/w")], "/usr"),
+        ([*PLANNED, mount("/dev/null", "8:1", "/null")], None),
+        (
+            [*PLANNED, mount("/dev/null", "8:1", "/null"), mount("/dev/null", DISK, "/home/secret")],
+            "/dev/null",
+        ),
         ([*PLANNED, mount("/w/e", DISK, "/home/w/hidden")], "/w/e"),
         ([*PLANNED, mount("/w", DISK, "/home/w//deleted")], "/w"),
         ([*PLANNED, mount("/w/e", "8:1", "/")], "/w/e"),
@@ -82,7 +90,7 @@ def test_a_sandbox_is_set_up_when_its_sealed_root_is_the_only_one(
         ([one for one in PLANNED if one.place != "/tmp"], "/tmp"),
         ([*PLANNED[:3], mount("/tmp", DISK, "/tmp")], "/tmp"),
     ],
-    ids="all below own elsewhere instead swapped part deleted moved absent open shown".split(),
+    ids="all below own elsewhere instead covered device covered-device part deleted moved absent open shown".split(),
 )
 def test_t1_every_mount_is_one_that_was_planned_there_and_none_is_missing(
     mounts: list[Mount], place: str | None
@@ -94,25 +102,36 @@ def bind(source: Path, place: str = "/there", *, pinned: bool = False) -> Operat
     return Operation("--ro-bind", (str(source), place), pinned=pinned)
 
 
-def test_a_source_is_what_its_name_leads_to(tmp_path: Path) -> None:
+def test_a_pinned_source_that_is_gone_or_a_link_is_named(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "real").mkdir()
-    assert expect_mounts([bind(tmp_path / "link")]) == expect_mounts([bind(tmp_path / "real")])
+    for name in ("gone", "link"):
+        with pytest.raises(ContainmentError) as caught:
+            expect_mounts([bind(tmp_path / name, pinned=True)])
+        assert caught.value.path == str(tmp_path / name)
 
 
-@pytest.mark.parametrize("pinned", [False, True])
-def test_a_source_that_is_gone_is_named(tmp_path: Path, pinned: bool) -> None:
-    with pytest.raises(ContainmentError) as caught:
-        expect_mounts([bind(tmp_path / "gone", pinned=pinned)])
-    assert caught.value.path == str(tmp_path / "gone")
+def test_what_a_pinned_source_shows_is_told_by_the_mount_that_it_lies_in(tmp_path: Path) -> None:
+    expected = expect_mounts([bind(tmp_path, pinned=True), bind(Path("/proc"), "/p", pinned=True)])
+    (there, (_, root)), (proc, (_, top)) = expected.bound
+    assert (there, proc, top) == ("/there", "/p", "/")
+    # A directory may itself lie in something that is mounted under another name.
+    assert str(tmp_path).endswith(root) or root.endswith(str(tmp_path))
+
+
+def test_the_systems_own_sources_are_trusted_to_come_first() -> None:
+    expected = expect_mounts([bind(Path("/usr"), "/usr")])
+    assert expected.bound == () and {"/usr", "/dev/null"} <= expected.first
 
 
 def test_what_is_mounted_below_a_source_may_be_there_and_need_not() -> None:
-    expected = expect_mounts([bind(Path("/proc"), "/there")])
-    with open("/proc/self/mountinfo", "rb") as stream:
-        below = {one.place for one in parse_mounts(stream.read()) if one.place.startswith("/proc/")}
-    assert {f"/there/{place[6:]}" for place in below} <= set(expected.allowed)
-    assert [place for place, _ in expected.bound] == ["/there"]
+    expected = expect_mounts([bind(Path("/proc"))])
+    below = {one.place for one in read_mounts("self") if one.place.startswith("/proc/")}
+    assert {f"/there/{place[6:]}" for place in below} == set(expected.allowed)
+
+
+def test_a_process_with_this_machines_root_is_not_worth_a_look() -> None:
+    assert not may_be_set_up(os.getpid())
 
 
 # -- bubblewrap led astray

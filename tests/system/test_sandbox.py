@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,6 +16,7 @@ import pytest
 from latch.errors import Cancelled, SandboxUnavailable
 from latch.system.ledger import TOKEN_VARIABLE
 from latch.system.scope import Scope
+from latch.system import throwaway
 from latch.system.throwaway import state_in, throw_away_place
 from tests.support.census import carriers, eventually
 from tests.support.fake_bwrap import RAN, altered_bwrap, failing_bwrap, old_bwrap, program
@@ -107,7 +108,9 @@ def test_one_that_is_no_program_is_told_so(place: Place, tmp_path: Path, text: s
     [
         (False, ("--setenv", "HOME", "{home}"), ("--setenv", "HOME", "/usr"), "home: /usr/bin"),
         (True, ("--cap-drop", "ALL"), (), "no CapEff: 0000000000000000"),
+        (True, ("--ro-bind", "/proc/sys", "/proc/sys"), ("--bind", "/proc/sys", "/proc/sys"), "sysctl: open"),
         (True, ("--ro-bind", "/proc/sys", "/proc/sys"), (), "sysctl: open"),
+        (False, ("--proc", "/proc"), ("--ro-bind", "/proc", "/proc"), '"/proc" is not mounted as it was'),
     ],
 )
 def test_one_that_does_not_hold_what_it_must_is_found_out(
@@ -120,6 +123,23 @@ def test_one_that_does_not_hold_what_it_must_is_found_out(
     error = fails(place.with_settings(bwrap=altered_bwrap(tmp_path / "bwrap", sandbox, named, instead)))
     assert isinstance(error, SandboxUnavailable) and error.cause == "unsound"
     assert said in str(error)
+
+
+@pytest.mark.parametrize(
+    "name", ["bwrap-0.8", "a-bubblewrap-of-our-own", "b\xe9w rap", os.fsdecode(b"b\xff")]
+)
+def test_a_bubblewrap_of_another_name_is_sound(
+    place: Place, tmp_path: Path, sandbox: Path, name: str
+) -> None:
+    shutil.copy(sandbox, tmp_path / name)
+    assert place.with_settings(bwrap=tmp_path / name).say("echo", "ran") == "ran"
+
+
+def test_a_wrapper_of_another_name_that_hands_over_to_bubblewrap_is_sound(
+    place: Place, tmp_path: Path, sandbox: Path
+) -> None:
+    wrapper = program(tmp_path / "wrapper", f'#!/bin/sh\nexec {sandbox} "$@"\n')
+    assert place.with_settings(bwrap=wrapper).say("echo", "ran") == "ran"
 
 
 # -- the bubblewrap of 0.4.0
@@ -274,10 +294,10 @@ def test_a_cancelled_sweep_is_made_again_by_the_next_start(place: Place, sandbox
 def test_a_sweep_ends_what_a_throw_away_run_left_and_removes_its_place(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(place.home.parent))
+    monkeypatch.setattr(throwaway, "_DIRECTORY", place.home.parent)
     holder = place.sandbox
     with throw_away_place(uid=os.getuid()) as mine:
-        left = mine.parent / "left"
+        left = mine.parent / "run-left"
         token = left_behind(state_in(left))
         assert [entry.token for entry in holder.entries() if entry.token == token] == [token]
         swept = holder.sweep(Scope.root(20))

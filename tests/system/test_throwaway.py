@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import Iterator
 
 import pytest
 
 from latch.errors import StoreError
+from latch.system import throwaway
 from latch.system.throwaway import remove_left_places, state_in, states_of_places, throw_away_place
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -19,13 +18,10 @@ UID = os.getuid()
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path) -> Iterator[Path]:
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory for temporary files of this test alone."""
-    known, tempfile.tempdir = tempfile.tempdir, str(tmp_path)
-    try:
-        yield tmp_path
-    finally:
-        tempfile.tempdir = known
+    monkeypatch.setattr(throwaway, "_DIRECTORY", tmp_path)
+    return tmp_path
 
 
 def ours(temporary: Path) -> list[Path]:
@@ -36,9 +32,11 @@ def ours(temporary: Path) -> list[Path]:
 def leave(temporary: Path, *, ledger: bool) -> Path:
     """Make a place as a run that was killed leaves it; with *ledger*, it has something on record."""
     script = """
-import os, sys, tempfile
+import os, pathlib, sys
+from latch.system import throwaway
+from latch.system import throwaway
 from latch.system.throwaway import state_in, throw_away_place
-tempfile.tempdir = sys.argv[1]
+throwaway._DIRECTORY = pathlib.Path(sys.argv[1])
 with throw_away_place(uid=os.getuid()) as place:
     (state_in(place) / "ledger").mkdir(parents=True)
     if sys.argv[2] == "True":
@@ -98,6 +96,47 @@ def test_a_directory_that_others_can_reach_is_refused_with_the_cure(temporary: P
     assert (base / "planted").is_dir()
 
 
+def test_a_link_of_that_name_is_refused_and_nothing_behind_it_is_removed(
+    temporary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("home")
+    home.chmod(0o700)
+    (home / "run-project").mkdir()
+    (home / "run-project" / "work").write_text("1")
+    (temporary / f"latch-{UID}").symlink_to(home)
+    assert ours(temporary) == []
+    remove_left_places(UID)
+    assert (home / "run-project" / "work").exists()
+    with (
+        pytest.raises(StoreError, match="is a symbolic link, must be a directory"),
+        throw_away_place(uid=UID),
+    ):
+        raise AssertionError("made all the same")
+
+
+def test_only_what_bears_the_name_of_a_place_is_removed(temporary: Path) -> None:
+    with throw_away_place(uid=UID) as place:
+        (place.parent / "mine").mkdir()
+        remove_left_places(UID)
+        assert (place.parent / "mine").is_dir() and place.is_dir()
+
+
+def test_where_anybody_may_put_another_in_its_stead_nothing_is_made_or_removed(temporary: Path) -> None:
+    left = leave(temporary, ledger=False)
+    temporary.chmod(0o777)
+    try:
+        remove_left_places(UID)
+        assert left.is_dir() and ours(temporary) == []
+        with pytest.raises(StoreError, match="anybody may change") as caught, throw_away_place(uid=UID):
+            raise AssertionError("made all the same")
+        assert caught.value.hint == f"chmod +t {temporary}"
+        temporary.chmod(0o1777)
+        remove_left_places(UID)
+        assert not left.exists()
+    finally:
+        temporary.chmod(0o700)
+
+
 def test_a_directory_of_another_user_is_refused(temporary: Path) -> None:
     (temporary / f"latch-{UID + 1}").mkdir(mode=0o700)
     with pytest.raises(StoreError, match=f"belongs to uid {UID}, must belong to uid {UID + 1}"):
@@ -106,7 +145,7 @@ def test_a_directory_of_another_user_is_refused(temporary: Path) -> None:
     assert states_of_places(UID + 1) == []
 
 
-def test_a_place_that_cannot_be_made_is_an_error_that_names_it(temporary: Path) -> None:
-    tempfile.tempdir = "/proc/no-such-place"
+def test_a_place_that_cannot_be_made_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throwaway, "_DIRECTORY", Path("/proc/no-such-place"))
     with pytest.raises(StoreError, match="/proc/no-such-place"), throw_away_place(uid=UID):
         raise AssertionError("made all the same")

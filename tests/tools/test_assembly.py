@@ -345,7 +345,7 @@ def test_closing_tells_what_could_not_be_proven(unproven: list[ExtensionHost]) -
         ("one", 'extension "one"'),
     ]
     assert [str(failure).count("could not be proven dead") for _, failure in failures] == [1, 1]
-    assert {failure.hint for _, failure in failures} == {"latch reap ends it"}
+    assert {failure.hint for _, failure in failures} == {"once this process has ended, latch reap ends it"}
 
 
 def test_the_sandbox_of_settings_has_their_machine_and_limits(tmp_path: Path) -> None:

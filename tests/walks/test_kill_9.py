@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from latch.system.throwaway import base_of
 from tests.support.command_line import Operator
 
 pytestmark = [pytest.mark.usefixtures("sandbox"), pytest.mark.soak]
@@ -38,15 +39,15 @@ COMMANDS = ((CALL, 5), (CHECK, 5), (DEMO, 3), (DOCTOR, 3))
 LONGEST_SECONDS = {CALL: 0.5, CHECK: 0.5, DEMO: 0.4, DOCTOR: 0.05}
 
 
-def places(operator: Operator) -> Path:
-    """Return the directory for temporary files of *operator*, where a throw-away run has its ledger."""
-    return operator.place / "temporary"
+def places(host: int) -> list[Path]:
+    """Return the ledgers of throw-away runs of process *host*."""
+    return list(base_of(os.getuid()).glob(f"run-*/state/ledger/{host}-*.jsonl"))
 
 
-def records(operator: Operator) -> list[dict[str, object]]:
-    """Return what the ledgers of *operator* hold; a torn last line is left out."""
+def records(operator: Operator, host: int = 0) -> list[dict[str, object]]:
+    """Return what the ledgers of *operator*, and of its process *host*, hold; a torn last line is left out."""
     found = []
-    for file in (*operator.ledger.glob("*.jsonl"), *places(operator).glob("*/*/state/ledger/*.jsonl")):
+    for file in (*operator.ledger.glob("*.jsonl"), *places(host)):
         try:
             lines = file.read_bytes().split(b"\n")
         except OSError:
@@ -55,17 +56,17 @@ def records(operator: Operator) -> list[dict[str, object]]:
     return found
 
 
-def spawns(operator: Operator) -> list[str]:
+def spawns(operator: Operator, host: int = 0) -> list[str]:
     """Return the token of each start that is on record."""
-    return [str(record["begin"]) for record in records(operator) if "begin" in record]
+    return [str(record["begin"]) for record in records(operator, host) if "begin" in record]
 
 
-def wait_for_spawn(operator: Operator, number: int, *, seconds: float) -> None:
+def wait_for_spawn(operator: Operator, number: int, host: int = 0, *, seconds: float) -> None:
     """Return right after start *number* was recorded, or after *seconds*."""
     end = time.monotonic() + seconds
     seen: set[str] = set()
     while len(seen) < number and time.monotonic() < end:
-        seen.update(spawns(operator))
+        seen.update(spawns(operator, host))
         time.sleep(POLL_SECONDS)
 
 
@@ -98,23 +99,21 @@ def kill_once(place: Path, number: int) -> Kill:
     """Kill one Latch, reap, and look; what is left nevertheless is ended and told."""
     source = random.Random(number)
     operator = Operator(place / str(number))
-    places(operator).mkdir()
-    environment = operator.environment(TMPDIR=str(places(operator)))
     near = number % 2 == 0
     arguments, starts = COMMANDS[number // 2 % len(COMMANDS)]
     hangs = "silent:registration" if arguments == CHECK else "ignores-cancel"
     operator.configure(operator.peer(), operator.peer("--misbehave", hangs, name="hung"))
-    with operator.start(*arguments, env=environment) as process:
+    with operator.start(*arguments) as process:
         if near:
-            wait_for_spawn(operator, source.randint(1, starts), seconds=5)
+            wait_for_spawn(operator, source.randint(1, starts), process.pid, seconds=5)
             time.sleep(source.uniform(0, NEAR_SECONDS))
         else:
             time.sleep(source.uniform(0, LONGEST_SECONDS[arguments]))
         alive = process.poll() is None
         process.kill()
         process.communicate()
-    tokens = spawns(operator)
-    reaped = operator.run("reap", "--json", env=environment)
+    tokens = spawns(operator, process.pid)
+    reaped = operator.run("reap", "--json")
     stubborn = {*bearers(tokens), *operator.carriers()}
     for pid in stubborn:
         os.kill(pid, signal.SIGKILL)
@@ -140,21 +139,18 @@ def test_nothing_is_left_after_a_kill_and_a_reap(tmp_path: Path) -> None:
 
 def test_the_place_of_a_killed_throw_away_run_is_removed_when_its_time_has_come(tmp_path: Path) -> None:
     operator = Operator(tmp_path)
-    places(operator).mkdir()
-    environment = operator.environment(TMPDIR=str(places(operator)))
-    with operator.start(*DEMO, env=environment) as process:
-        wait_for_spawn(operator, 4, seconds=5)
+    with operator.start(*DEMO) as process:
+        wait_for_spawn(operator, 3, process.pid, seconds=5)
         process.kill()
         process.communicate()
-    (base,) = places(operator).iterdir()
-    (left,) = base.iterdir()
-    assert operator.run("reap", env=environment).status == 0
-    assert left.is_dir()
-    for file in left.glob("state/ledger/*.jsonl"):
-        # As if it had been seen dead since boot, instead of waiting for ten seconds.
-        file.write_bytes(file.read_bytes().replace(b'"seen_dead":', b'"seen_dead":0,"then":'))
-    assert operator.run("reap", env=environment).status == 0
-    assert list(places(operator).iterdir()) == []
+    (file,) = places(process.pid)
+    place = file.parents[2]
+    assert operator.run("reap").status == 0
+    assert place.is_dir()
+    # As if it had been seen dead since boot, instead of waiting for ten seconds.
+    file.write_bytes(file.read_bytes().replace(b'"seen_dead":', b'"seen_dead":0,"then":'))
+    assert operator.run("reap").status == 0
+    assert not place.exists()
 
 
 def test_the_next_start_sweeps_as_well_as_reap_does(tmp_path: Path) -> None:
