@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from latch.errors import CommandUnusable, SandboxUnavailable
+from latch.errors import CommandUnusable, ContainmentError, SandboxUnavailable
 from latch.system.bubblewrap import (
     CAUSES,
     Surroundings,
@@ -181,7 +181,7 @@ def test_a_path_that_cannot_be_bound_is_named(words: str) -> None:
         "Can't find source path /w/.agents: Not a directory",
         'Can\'t bind mount /oldroot/x on /newroot/w/.agents: Unable to find "/newroot/w/e" in mount table',
         "Can't bind mount /oldroot/x on /newroot/w/.agents: realpath(destination): No such file or directory",
-        "Can't bind mount /oldroot/x on /newroot/w/.agents: Unable to remount destination \"/newroot/w/.agents\" "
+        'Can\'t bind mount /oldroot/x on /newroot/w/.agents: Unable to remount destination "/newroot/w/.agents" '
         "with correct flags: Invalid argument",
     ],
 )

@@ -7,6 +7,7 @@ removed again, by a later run's sweep where this one is killed.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import platform
 import stat
@@ -14,13 +15,14 @@ import sys
 from dataclasses import replace
 from importlib import metadata, util
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator
 
 from ... import __version__
 from ...errors import ConfigError, LatchError, SandboxUnavailable, StoreError, UsageError
 from ...extensions.host import prepare_extension
 from ...limits import DEFAULT
 from ...settings import ExtensionSettings, Settings
+from ...system import kernelcalls
 from ...system.bubblewrap import HARDENING_OPTIONS, Bubblewrap
 from ...system.cgroup import NO_LIMIT, can_make_pids_groups, pids_groups
 from ...system.machine import Machine
@@ -32,7 +34,7 @@ from ..failures import exit_status
 from ..findings import Finding, find_certificates, find_proxies, find_sockets, probe_network
 from ..terminal import Terminal
 
-__all__ = ["configure", "run"]
+__all__ = ["configure", "find_kernel", "run"]
 
 # distribution, import name, what needs it
 _PACKAGES = (
@@ -109,7 +111,21 @@ def _python() -> Iterator[Finding]:
     yield Finding(
         "python", "ok", f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
     )
-    yield Finding("kernel", "ok", platform.release())
+    yield find_kernel(kernelcalls.open_process)
+
+
+def find_kernel(open_process: Callable[[int], int]) -> Finding:
+    """Say which kernel runs, and what it loses without the process descriptors of Linux 5.3."""
+    try:
+        os.close(open_process(os.getpid()))
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            text = (
+                f"{platform.release()} has no process descriptors: a child is ended by its numbers alone, and "
+                "what a killed host left is not swept"
+            )
+            return Finding("kernel", "note", text, "use Linux 5.3 or newer")
+    return Finding("kernel", "ok", platform.release())
 
 
 def _packages() -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import socket
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from latch.cli.commands.doctor import find_kernel
+from latch.cli.findings import Finding
 from latch.limits import DEFAULT
 from latch.system.cgroup import can_make_pids_groups, pids_groups
 from tests.support.command_line import Done, Operator, listing, sealed_home
@@ -331,3 +334,23 @@ def test_a_package_that_is_missing_is_a_note(operator: Operator) -> None:
         "not installed, needed for HTTP",
     )
     assert (known["PyYAML"]["state"], known["PyYAML"]["hint"]) == ("note", "install PyYAML")
+
+
+def test_a_kernel_without_process_descriptors_is_told_what_it_loses() -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    found = find_kernel(refuse)
+    assert (found.state, found.hint) == ("note", "use Linux 5.3 or newer")
+    assert "what a killed host left is not swept" in found.text
+    assert find_kernel(lambda pid: os.open(os.devnull, os.O_RDONLY)) == Finding(
+        "kernel", "ok", platform.release()
+    )
+
+
+def test_a_path_that_nobody_may_look_at_is_a_finding_and_no_failure_of_ours(operator: Operator) -> None:
+    closed = operator.home / "closed"
+    closed.mkdir(0o000)
+    operator.configure(operator.peer(ro_paths=[str(closed / "x")]))
+    done = operator.run("doctor", "--json")
+    assert f'"{closed}/x": ro_paths: does not exist' in done.error["message"]
