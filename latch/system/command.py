@@ -11,16 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Sequence
 
-from ..errors import LatchError, UsageError
+from ..errors import Cancelled, LatchError, UsageError
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
 from .child import ChildExit
 from .planning import Prepared
 from .sandbox import Sandbox
 from .scope import Scope
-from .workspace import AppearedFile, look_at_workspace, planted_git_files, remove_planted_git_files
+from .workspace import (
+    AppearedFile,
+    changed_since,
+    look_at_workspace,
+    planted_git_files,
+    protected_snapshot,
+    remove_planted_git_files,
+)
 
-__all__ = ["CommandResult", "run_prepared", "run_sandboxed"]
+__all__ = ["CommandResult", "WorkspaceWatch", "run_prepared", "run_sandboxed", "tell_changes"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,9 @@ class CommandResult:
 
     ``status`` is its exit status, 128 + N when signal N ended it. ``stdout`` and ``stderr`` are the first
     bytes of each, ``dropped`` how many bytes of both were not kept. ``removed`` is what it
-    planted where git would have obeyed it (security.md T3), and what of that could not be removed.
+    planted where git would have obeyed it (security.md T3), and what of that could not be removed. ``changed``
+    are the protected names that appeared or changed in a writable run (security.md T29): instructions and
+    settings that nobody accepted yet.
     """
 
     status: int
@@ -37,6 +46,45 @@ class CommandResult:
     stderr: bytes
     dropped: int = 0
     removed: tuple[AppearedFile, ...] = ()
+    changed: tuple[Path, ...] = ()
+
+
+class WorkspaceWatch:
+    """What a writable run leaves among the names that git, a host or an agent obeys (security.md T3, T29)."""
+
+    def __init__(
+        self, sandbox: Sandbox, workspace: Path, *, writable: bool, git_metadata: bool = False
+    ) -> None:
+        """Look at the real path *workspace* as it is before the run."""
+        self._workspace = workspace
+        self._limits = sandbox.limits.file
+        self._view = look_at_workspace(
+            workspace,
+            uid=sandbox.machine.uid,
+            writable=writable,
+            git_metadata=git_metadata,
+            limits=self._limits,
+        )
+        self._known = protected_snapshot(self._view, workspace, self._limits) if writable else None
+        self._planted = planted_git_files(self._view, workspace, self._limits) if git_metadata else None
+
+    def end(self) -> tuple[list[AppearedFile], list[Path]]:
+        """Remove what was planted, and return it and the protected names that appeared or changed."""
+        removed: list[AppearedFile] = []
+        if self._planted is not None:
+            removed = remove_planted_git_files(self._view, self._workspace, self._planted, self._limits)
+        if self._known is None:
+            return removed, []
+        return removed, changed_since(self._known, self._view, self._workspace, self._limits)
+
+
+def tell_changes(removed: Sequence[AppearedFile], changed: Sequence[Path]) -> list[str]:
+    """Return a sentence for each thing that :meth:`WorkspaceWatch.end` returned."""
+    planted = [(one.path, "was removed" if one.removed else "could not be removed") for one in removed]
+    return [
+        *[f'"{path}", where git would have obeyed it, appeared and {what}' for path, what in planted],
+        *[f'"{path}" appeared or changed: read it before anything obeys it' for path in changed],
+    ]
 
 
 class _Kept:
@@ -91,20 +139,24 @@ def run_sandboxed(
         features=bubblewrap.features,
     )
     stdout, stderr = _Kept(limits.process.max_output_bytes), _Kept(limits.process.max_output_bytes)
-    view = look_at_workspace(
-        real, uid=sandbox.machine.uid, writable=writable, git_metadata=git_metadata, limits=limits.file
-    )
-    before = planted_git_files(view, real, limits.file) if git_metadata else {}
+    watch = WorkspaceWatch(sandbox, real, writable=writable, git_metadata=git_metadata)
     try:
         ended = run_prepared(sandbox, prepared, scope, on_stdout=stdout.add, on_stderr=stderr.add)
-    finally:
-        removed = remove_planted_git_files(view, real, before, limits.file) if git_metadata else []
+    except (LatchError, Cancelled) as error:
+        for fact in tell_changes(*watch.end()):
+            error.after(fact)
+        raise
+    except BaseException:
+        watch.end()
+        raise
+    removed, changed = watch.end()
     return CommandResult(
         status=ended.status if ended.status is not None else 255,
         stdout=bytes(stdout.data),
         stderr=bytes(stderr.data),
         dropped=stdout.dropped + stderr.dropped,
         removed=tuple(removed),
+        changed=tuple(changed),
     )
 
 

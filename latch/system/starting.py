@@ -202,7 +202,9 @@ class Starter:
             if identify(init) is not None:
                 raise
             return False
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise
             # It is gone, or about to be.
             return False
         fault = find_unplanned(mounts, expected)

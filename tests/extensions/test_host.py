@@ -1022,7 +1022,7 @@ def test_a_kill_that_could_not_be_proven_names_the_process_and_the_cure(
         with pytest.raises(PeerError, match=r"process [0-9]+ could not be proven dead") as raised:
             unproven.kill()
         assert (raised.value.peer, raised.value.stage) == ('extension "peer"', "kill")
-        assert raised.value.hint == "latch reap ends it"
+        assert raised.value.hint == "once this process has ended, latch reap ends it"
     with pytest.raises(UsageError, match="was closed"):
         unproven.call_tool("echo", {}, scope)
 
@@ -1043,7 +1043,7 @@ def test_an_unproven_kill_after_somebody_elses_failure_is_raised_with_it(unprove
 def test_an_end_in_a_call_that_could_not_be_proven_says_so(unproven: ExtensionHost) -> None:
     with pytest.raises(DeadlineMissed, match="process [0-9]+ could not be proven dead") as raised:
         unproven.call_tool("sleep", {"seconds": 20}, Scope.root(0.2))
-    assert raised.value.hint == "latch reap ends it"
+    assert raised.value.hint == "once this process has ended, latch reap ends it"
 
 
 # -- a start that fails on our side ------------------------------------------------------------------------
@@ -1063,8 +1063,8 @@ sandbox.ready(Scope.root(20), wanted="a test")
 threading.stack_size(1 << 46)
 try:
     ExtensionHost.open(settings, workspace=Path(sys.argv[1]), scope=Scope.root(20), sandbox=sandbox)
-except RuntimeError as error:
-    print(error)
+except OSError as error:
+    print(error.strerror)
 print(len(census.carriers("MARKER")), len(hosted.own_children()))
 """
 

@@ -66,7 +66,9 @@ def old_interpreter() -> str | None:
     """Return a Python 3 below our floor, if this machine has one."""
     for name in ("python3.6", "python3.7", "python3.8"):
         root = Path(os.environ.get("PYENV_ROOT", "/nonexistent"), "versions")
-        found = [str(path) for path in sorted(root.glob(f"{name[6:]}.*/bin/python"))] or [shutil.which(name)]
+        # Another user's, whose variable came along, cannot be listed.
+        kept = sorted(root.glob(f"{name[6:]}.*/bin/python")) if os.access(root, os.R_OK) else []
+        found = [*map(str, kept)] or [shutil.which(name)]
         if found[0]:
             return found[0]
     return None

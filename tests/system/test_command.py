@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from latch.errors import CommandUnusable, UsageError
+from latch.errors import CommandUnusable, DeadlineMissed, UsageError
 from latch.settings import SandboxSettings
-from latch.system.command import CommandResult, run_prepared, run_sandboxed
+from latch.system.command import CommandResult, run_prepared, run_sandboxed, tell_changes
 from latch.system.scope import CancelToken, Scope
+from latch.system.workspace import AppearedFile
 from tests.support.sandboxes import Place, git, needs, place_in, system_python
 
 
@@ -234,3 +235,47 @@ def test_one_text_is_no_command_line(tmp_path: Path, text: object) -> None:
         "argv must be a sequence of words, not one text",
         'write it as ["git", "status"]',
     )
+
+
+def test_t29_protected_names_that_appear_or_change_in_a_writable_run_are_told(place: Place) -> None:
+    (place.workspace / ".claude").mkdir()
+    script = "mkdir .agents; echo obey > .agents/a; echo obey > CLAUDE.md; echo fine > notes.txt"
+    found = place.run("sh", "-c", script, writable=True)
+    assert found.status == 0
+    assert found.changed == (place.workspace / ".agents", place.workspace / "CLAUDE.md")
+    assert place.run("true", writable=True).changed == ()
+    assert tell_changes(found.removed, found.changed) == [
+        f'"{path}" appeared or changed: read it before anything obeys it' for path in found.changed
+    ]
+
+
+def test_t29_they_are_told_after_a_run_that_missed_its_deadline_too(place: Place, ms: float) -> None:
+    with pytest.raises(DeadlineMissed, match='CLAUDE.md" appeared or changed'):
+        run_sandboxed(
+            ("sh", "-c", "echo obey > CLAUDE.md; exec sleep 60"),
+            workspace=place.workspace,
+            writable=True,
+            scope=Scope.root(1000 * ms),
+            sandbox=place.sandbox,
+        )
+
+
+def test_what_could_not_be_removed_is_told_as_such() -> None:
+    planted = [AppearedFile(Path("/w/.git/commondir")), AppearedFile(Path("/w/.git/gitdir"), removed=False)]
+    assert tell_changes(planted, []) == [
+        '"/w/.git/commondir", where git would have obeyed it, appeared and was removed',
+        '"/w/.git/gitdir", where git would have obeyed it, appeared and could not be removed',
+    ]
+
+
+def test_a_command_without_a_deadline_has_ours(place: Place, ms: float) -> None:
+    limits = replace(place.limits, process=replace(place.limits.process, command_seconds=500 * ms))
+    with pytest.raises(DeadlineMissed, match='command "sleep": ') as caught:
+        run_sandboxed(
+            ("sleep", "60"),
+            workspace=place.workspace,
+            scope=Scope.root(),
+            sandbox=replace(place, limits=limits).sandbox,
+            limits=limits,
+        )
+    assert caught.value.seconds == 500 * ms

@@ -11,10 +11,12 @@ import argparse
 import os
 import sys
 from functools import partial
+from pathlib import Path
 
 from ...errors import CommandUnusable, LatchError, UsageError
 from ...limits import DEFAULT
-from ...system.command import run_prepared
+from ...system.command import WorkspaceWatch, run_prepared, tell_changes
+from ...system.planning import Prepared
 from ...system.sandbox import Sandbox
 from ...system.scope import Scope
 from ...tools.assembly import sandbox_for
@@ -80,6 +82,15 @@ def _run(options: argparse.Namespace, io: Terminal) -> int:
     within = options.scope
     if options.timeout is None:
         within = within.within(DEFAULT.process.command_seconds, peer=wanted)
+    watch = WorkspaceWatch(sandbox, Path(prepared.workspace), writable=options.write)
+    try:
+        return _run_watched(sandbox, prepared, within)
+    finally:
+        for line in tell_changes(*watch.end()):
+            io.note(f"latch: {line}")
+
+
+def _run_watched(sandbox: Sandbox, prepared: Prepared, within: Scope) -> int:
     ended = run_prepared(
         sandbox,
         prepared,

@@ -324,3 +324,12 @@ def test_a_terminal_that_is_closed_ends_the_command(operator: Operator) -> None:
         terminal.hang_up()
         assert terminal.process.wait(20) == 129
     assert operator.left() == []
+
+
+def test_t29_what_a_writable_run_changed_among_protected_names_is_noted(operator: Operator) -> None:
+    done = shell(operator, "echo obey > AGENTS.md; echo fine > notes.txt; exit 3", "--write")
+    note = (
+        f'latch: "{operator.workspace / "AGENTS.md"}" appeared or changed: read it before anything obeys it\n'
+    )
+    assert (done.status, done.out, done.said) == (3, b"", note)
+    assert shell(operator, "true", "--write").err == b""
