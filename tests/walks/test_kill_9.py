@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from latch.system.throwaway import base_of
+from tests.support.census import eventually
 from tests.support.command_line import Operator
 
 pytestmark = [pytest.mark.usefixtures("sandbox"), pytest.mark.soak]
@@ -68,6 +69,12 @@ def wait_for_spawn(operator: Operator, number: int, host: int = 0, *, seconds: f
     while len(seen) < number and time.monotonic() < end:
         seen.update(spawns(operator, host))
         time.sleep(POLL_SECONDS)
+
+
+def wait_for_extension(operator: Operator, name: str, host: int) -> None:
+    """Return once the start of extension *name* was recorded: what starts before it does not last."""
+    wanted = f'extension "{name}"'
+    assert eventually(lambda: any(record.get("what") == wanted for record in records(operator, host)))
 
 
 def bearers(tokens: list[str]) -> list[int]:
@@ -140,7 +147,7 @@ def test_nothing_is_left_after_a_kill_and_a_reap(tmp_path: Path) -> None:
 def test_the_place_of_a_killed_throw_away_run_is_removed_when_its_time_has_come(tmp_path: Path) -> None:
     operator = Operator(tmp_path)
     with operator.start(*DEMO) as process:
-        wait_for_spawn(operator, 3, process.pid, seconds=5)
+        wait_for_extension(operator, "demo", process.pid)
         process.kill()
         process.communicate()
     (file,) = places(process.pid)
@@ -157,7 +164,7 @@ def test_the_next_start_sweeps_as_well_as_reap_does(tmp_path: Path) -> None:
     operator = Operator(tmp_path)
     operator.configure(operator.peer("--misbehave", "silent"))
     with operator.start(*CHECK) as process:
-        wait_for_spawn(operator, 2, seconds=5)
+        wait_for_extension(operator, "one", process.pid)
         process.kill()
         process.communicate()
     tokens = spawns(operator)
