@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
+from latch.system.throwaway import states_of_places
+from tests.support.census import eventually
 from tests.support.command_line import Operator, listing
 from tests.support.orphans import leave_orphan
 
@@ -14,6 +17,18 @@ from tests.support.orphans import leave_orphan
 @pytest.fixture
 def operator(tmp_path: Path) -> Operator:
     return Operator(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def alone(operator: Operator) -> None:
+    """Wait until no throw-away run of this user has left anything: a reap counts that as well."""
+
+    def is_alone() -> bool:
+        if states_of_places(os.getuid()):
+            operator.run("reap")
+        return not states_of_places(os.getuid())
+
+    assert eventually(is_alone, seconds=60)
 
 
 def test_with_nothing_left_over_nothing_is_created(operator: Operator) -> None:
