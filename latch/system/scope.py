@@ -9,6 +9,8 @@ work was cancelled. Cleanup runs in :meth:`Scope.shielded`, which no token can c
 
 from __future__ import annotations
 
+import errno
+import gc
 import math
 import os
 import select
@@ -54,7 +56,7 @@ class CancelToken:
         if self._read_end < 0:
             with self._creating:
                 if self._read_end < 0:
-                    read_end, write_end = os.pipe()
+                    read_end, write_end = _pipe()
                     os.set_blocking(write_end, False)
                     # NOTE: not at exit, when others may still wait on it; the system closes it then.
                     weakref.finalize(self, _close_both, read_end, write_end).atexit = False
@@ -257,6 +259,17 @@ class Scope:
         return DeadlineMissed(
             reason, seconds=self.seconds or 0.0, own=self._own, peer=self.peer, stage=self.stage
         )
+
+
+def _pipe() -> tuple[int, int]:
+    try:
+        return os.pipe()
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        # NOTE: where nothing counts references (PyPy), dropped tokens keep their descriptors until a collection.
+        gc.collect()
+        return os.pipe()
 
 
 def _close_both(read_end: int, write_end: int) -> None:
