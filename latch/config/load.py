@@ -291,7 +291,7 @@ def _found(value: object, place: _Place) -> str:
         return f'"{shown}"'
     if isinstance(value, (int, float)):
         # NOTE: an integer of TOML may be longer than Python turns into text.
-        beyond = math.isfinite(value) and abs(value) > _LARGEST_INTEGER
+        beyond = (isinstance(value, int) or math.isfinite(value)) and abs(value) > _LARGEST_INTEGER
         return "a number beyond 64 bits" if beyond else str(value)
     return "a list" if isinstance(value, list) else "a table" if isinstance(value, dict) else "a date or time"
 

@@ -240,25 +240,34 @@ class Surroundings:
         )
 
 
-def unavailable(name: str, *, wanted: str, detail: str = "", configured: bool = False) -> SandboxUnavailable:
-    """Return the error for cause *name*; *wanted* is what was to be started, *detail* bwrap's words.
+def unavailable(
+    name: str, *, wanted: str, detail: str = "", said: str = "", configured: bool = False
+) -> SandboxUnavailable:
+    """Return the error for cause *name*; *wanted* is what was to be started, *detail* what we saw of it,
+    *said* bwrap's own words.
 
     *configured* is whether this bwrap was chosen by a setting, which then is a cure as well.
     """
     cause = _BY_NAME[name]
-    # NOTE: only bubblewrap is quoted.
-    words = "" if not detail else f": {detail}" if name == "system" else f' (it said: "{detail}")'
+    words = (f": {detail}" if detail else "") + (f' (it said: "{said}")' if said else "")
     hint = f"{cause.remedy}; or {_CORRECT_SETTING}" if configured else cause.remedy
     return SandboxUnavailable(f"cannot start {wanted}: {cause.sentence}{words}", cause=cause.name, hint=hint)
 
 
 def find_bubblewrap(setting: Path | None, machine: Machine, *, workspace: Path | None, wanted: str) -> Path:
     """Return the real path of the bwrap to use: the configured one, else the system's, else that of an
-    absolute PATH entry, the way to which does not lead through the *workspace*.
+    absolute PATH entry. The way to it never leads through the *workspace*.
 
-    Raises :class:`SandboxUnavailable` when there is none or it is not to be trusted: setuid, writable
-    by others, or not root's (nor, when configured, ours).
+    Raises :class:`SandboxUnavailable` when there is none or it is not to be trusted: in the workspace,
+    setuid, writable by others, or not root's (nor, when configured, ours).
     """
+    if setting is not None and workspace is not None and passes_through(setting, both_names(workspace)):
+        raise unavailable(
+            "untrusted",
+            wanted=wanted,
+            detail=f'"{setting}" lies in the workspace "{workspace}", or on a way through it',
+            configured=True,
+        )
     for path in [setting] if setting is not None else _candidates(machine, workspace):
         found = Path(real_path(path))
         try:
@@ -343,7 +352,7 @@ def explain_failure(
         return CommandUnusable(
             f"cannot start {wanted}: {words}", status=125, hint="name fewer paths in ro_paths and rw_paths"
         )
-    return unavailable(_refine(words, surroundings), wanted=wanted, detail=words)
+    return unavailable(_refine(words, surroundings), wanted=wanted, said=words)
 
 
 def _refine(words: str, surroundings: Surroundings) -> str:

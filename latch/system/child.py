@@ -30,7 +30,7 @@ from ..errors import Cancelled, ConcurrentUse, LatchError, PeerError, PeerGone
 from ..limits import ProcessLimits
 from . import kernelcalls
 from .bubblewrap import parse_exit_code, parse_init_pid
-from .processes import environment_of, identify, parent_of
+from .processes import environment_of, identify, is_want, parent_of
 from .scope import Scope
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Child:
         try:
             descriptor = kernelcalls.open_process(pid)
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM) and checked_by_parent:
+            if is_want(error) and checked_by_parent:
                 raise
             if error.errno == errno.ENOSYS and parent_of(pid) == self.monitor_pid:
                 self._init_pid = pid
@@ -413,22 +413,24 @@ class Child:
                 self.on_stderr = None
                 self._read_status()
                 ended_by_itself = self._reports.ended
-                self.is_proven_dead = self._kill(scope)
+                proven = self._kill(scope)
                 self._drain_stderr()
                 self._read_status()
                 self._exit = self._read_exit(ended_by_itself=ended_by_itself)
                 self._drop_outbox()
                 self._pipes.close("stdin", "stdout", "stderr", "status", "gate")
             elif not self.is_proven_dead:
-                self.is_proven_dead = self._kill(scope)
+                proven = self._kill(scope)
             else:
                 return self._exit
-            if self.is_proven_dead:
-                self._pipes.close()
-                if self._init_descriptor >= 0:
-                    os.close(self._init_descriptor)
-                    self._init_descriptor = -1
+            if proven:
                 self._on_end()
+                self._pipes.close()
+                # NOTE: said last, because whoever comes back after an interrupt does nothing once it is said.
+                descriptor, self._init_descriptor = self._init_descriptor, -1
+                self.is_proven_dead = True
+                if descriptor >= 0:
+                    os.close(descriptor)
             return self._exit
 
     def _kill(self, scope: Scope) -> bool:

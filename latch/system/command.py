@@ -124,22 +124,20 @@ def run_sandboxed(
             "argv must be a sequence of words, not one text", hint='write it as ["git", "status"]'
         )
     sandbox = sandbox or Sandbox(SandboxSettings(), limits=limits)
+    wanted = f'command "{argv[0] if argv else ""}"'
     if scope.deadline is None:
-        scope = scope.within(limits.process.command_seconds, peer=f'command "{argv[0] if argv else ""}"')
-    real = Path(os.path.realpath(workspace))
-    bubblewrap = sandbox.ready(
-        scope, wanted=f'command "{argv[0] if argv else ""}"', workspace=real, network=network
-    )
+        scope = scope.within(limits.process.command_seconds, peer=wanted)
+    bubblewrap = sandbox.ready(scope, wanted=wanted, workspace=Path(workspace), network=network)
     prepared = sandbox.planner.prepare_command(
         tuple(argv),
-        workspace=real,
+        workspace=Path(workspace),
         writable=writable,
         network=network,
         git_metadata=git_metadata,
         features=bubblewrap.features,
     )
     stdout, stderr = _Kept(limits.process.max_output_bytes), _Kept(limits.process.max_output_bytes)
-    watch = WorkspaceWatch(sandbox, real, writable=writable, git_metadata=git_metadata)
+    watch = WorkspaceWatch(sandbox, Path(prepared.workspace), writable=writable, git_metadata=git_metadata)
     try:
         ended = run_prepared(sandbox, prepared, scope, on_stdout=stdout.add, on_stderr=stderr.add)
     except (LatchError, Cancelled) as error:

@@ -19,7 +19,7 @@ import os
 import re
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Collection, Iterator
@@ -29,7 +29,15 @@ from ..limits import ProcessLimits
 from . import kernelcalls
 from .cgroup import remove_pids_group
 from .files import check_private, ensure_directory, find_regular
-from .processes import ProcessId, environment_of, here, identify, own_processes, uptime_seconds
+from .processes import (
+    ProcessId,
+    environment_of,
+    here,
+    identify,
+    is_want,
+    own_processes,
+    uptime_seconds,
+)
 from .scope import Scope
 
 __all__ = [
@@ -130,7 +138,7 @@ class Ledger:
                     self._append({"end": token})
                 else:
                     self._renew_file()
-            except OSError:
+            except (OSError, StoreError):
                 pass
 
     def _ensure_file(self) -> None:
@@ -139,44 +147,49 @@ class Ledger:
         # NOTE: after a fork the file and its open entries belong to the parent.
         self._open, self._owner = {}, os.getpid()
         ensure_directory(self._directory)
-        self._make_file()
+        self._path, self._descriptor, self._written_bytes = self._make_file()
 
     def _renew_file(self) -> None:
         """Begin anew with what is open: a host that always has some child would fill its file for ever."""
-        descriptor, path = self._descriptor, self._path
-        self._make_file()
-        for record in [record for records in self._open.values() for record in records]:
-            self._append(record)
-        os.close(descriptor)
-        if path is not None:
-            os.unlink(path)
+        made = self._make_file()
+        os.close(self._descriptor)
+        if self._path is not None:
+            os.unlink(self._path)
+        self._path, self._descriptor, self._written_bytes = made
 
-    def _make_file(self) -> None:
+    def _make_file(self) -> tuple[Path, int, int]:
+        """Write a file with what is open; return its path, its descriptor and how much is in it."""
         host, place = identify(self._owner), here()
         if host is None:
             raise StoreError(str(self._directory), "/proc does not show this process")
-        self._path = self._directory / f"{host.pid}-{host.start}-{os.urandom(4).hex()}.jsonl"
+        head = {"v": 1, "boot": place.boot, "namespace": place.namespace, "host": _pair(host)}
+        known = [record for records in self._open.values() for record in records]
+        path = self._directory / f"{host.pid}-{host.start}-{os.urandom(4).hex()}.jsonl"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self._path, flags, 0o600)
-        self._written_bytes = 0
+        descriptor = os.open(path, flags, 0o600)
         try:
-            self._append({"v": 1, "boot": place.boot, "namespace": place.namespace, "host": _pair(host)})
+            return path, descriptor, sum(_write(descriptor, record) for record in [head, *known])
         except OSError:
             # NOTE: a file without its first line means nothing to a sweep, whatever else is in it.
-            self._remove_file()
+            os.close(descriptor)
+            os.unlink(path)
             raise
 
     def _append(self, record: dict[str, object]) -> None:
-        line = _line(record)
-        if os.write(self._descriptor, line) != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._written_bytes += len(line)
+        self._written_bytes += _write(self._descriptor, record)
 
     def _remove_file(self) -> None:
         if self._path is not None and self._owner == os.getpid():
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
             os.unlink(self._path)
+
+
+def _write(descriptor: int, record: dict[str, object]) -> int:
+    line = _line(record)
+    if os.write(descriptor, line) != len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return len(line)
 
 
 def _unwritable(directory: Path, error: OSError | StoreError) -> StoreError:
@@ -214,7 +227,9 @@ def has_dead_host(directory: Path) -> bool:
     """
     try:
         names = os.listdir(directory / "ledger")
-    except OSError:
+    except OSError as error:
+        if is_want(error):
+            raise
         return False
     hosts = map(_host_in, names)
     return any(host is not None and not host.is_alive() for host in hosts)
@@ -270,7 +285,9 @@ class _Host:
 def _hosts(ledger: Path, limits: ProcessLimits) -> list[tuple[Path, _Host]]:
     try:
         names = sorted(os.listdir(ledger))
-    except OSError:
+    except OSError as error:
+        if is_want(error):
+            raise
         return []
     found = []
     for name in names:
@@ -288,7 +305,9 @@ def _dead_hosts(ledger: Path, limits: ProcessLimits) -> list[tuple[Path, _Host]]
 def _read_host(path: Path, limits: ProcessLimits) -> _Host | None:
     try:
         known = find_regular(path, max_bytes=limits.max_ledger_bytes)
-    except ContainmentError:
+    except ContainmentError as error:
+        if isinstance(error.__cause__, OSError) and is_want(error.__cause__):
+            raise error.__cause__ from None
         return None
     if known is None:
         return None
@@ -361,18 +380,23 @@ def _end_processes(host: _Host, uid: int, scope: Scope) -> tuple[set[int], set[i
 def _kill_checked(pid: int, named: set[ProcessId], tokens: list[bytes]) -> int | None:
     try:
         descriptor = kernelcalls.open_process(pid)
-    except OSError:
-        return None
-    # NOTE: checked after the descriptor was opened, so that the number cannot have been used again.
-    known = identify(pid)
-    if known is None or not (known in named or _carries(pid, tokens)):
-        os.close(descriptor)
-        return None
+    except OSError as error:
+        # NOTE: it is gone, or this kernel has no such descriptors; anything else must not pass for that.
+        if error.errno in (errno.ESRCH, errno.ENOSYS):
+            return None
+        raise
     try:
-        kernelcalls.signal_process(descriptor, signal.SIGKILL)
-    except OSError:
-        pass
-    return descriptor
+        # NOTE: checked after the descriptor was opened, so that the number cannot have been used again.
+        known = identify(pid)
+        if known is not None and (known in named or _carries(pid, tokens)):
+            with suppress(ProcessLookupError):
+                kernelcalls.signal_process(descriptor, signal.SIGKILL)
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
 
 
 def _environment_entry(token: str) -> bytes:

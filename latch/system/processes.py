@@ -11,7 +11,16 @@ import errno
 import os
 from dataclasses import dataclass
 
-__all__ = ["ProcessId", "environment_of", "here", "identify", "own_processes", "parent_of", "uptime_seconds"]
+__all__ = [
+    "ProcessId",
+    "environment_of",
+    "here",
+    "identify",
+    "is_want",
+    "own_processes",
+    "parent_of",
+    "uptime_seconds",
+]
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,11 @@ def uptime_seconds() -> float:
         return float(stream.read().split()[0])
 
 
+def is_want(error: OSError) -> bool:
+    """Say whether *error* is a want of ours, of descriptors or memory, and tells nothing of what was asked."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
 def _stat_fields(pid: int) -> list[bytes] | None:
     text = _read(f"/proc/{pid}/stat")
     # NOTE: the name may hold blanks and parentheses; only the last parenthesis ends it.
@@ -96,6 +110,6 @@ def _read(path: str) -> bytes | None:
             return stream.read()
     except OSError as error:
         # NOTE: want of a descriptor says nothing about the process, which must not pass for dead.
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        if is_want(error):
             raise
         return None

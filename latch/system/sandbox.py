@@ -206,6 +206,9 @@ class Sandbox:
             help_text = self._starter.ask(path, "--help", within)
             features = frozenset(word for word in help_text.split() if word.startswith("--"))
             lacking = [option for option in BASELINE_OPTIONS if option not in features]
+            if lacking and any(line.startswith("bwrap: ") for line in help_text.splitlines()):
+                # NOTE: it looks at where it is before it looks at its arguments, and gives up there.
+                raise self._refusal(help_text, wanted=wanted, program=str(path))
             if lacking:
                 raise unavailable("too old", wanted=wanted, detail=f"no {' '.join(lacking)}")
             version = self._starter.ask(path, "--version", within).strip()
@@ -263,14 +266,31 @@ class Sandbox:
         return self._explain(child.stderr_text(), prepared)
 
     def _explain(self, stderr: str, prepared: Prepared) -> LatchError:
-        return explain_failure(
+        return self._refusal(
             stderr,
             wanted=prepared.wanted,
-            uid=self._machine.uid,
             program=prepared.program,
             hops=self._planner.hidden_hops(prepared),
-            surroundings=Surroundings.look(),
             pinned=tuple(one.arguments[0] for one in prepared.plan.operations if one.pinned),
+        )
+
+    def _refusal(
+        self,
+        stderr: str,
+        *,
+        wanted: str,
+        program: str,
+        hops: tuple[Path, ...] = (),
+        pinned: tuple[str, ...] = (),
+    ) -> LatchError:
+        return explain_failure(
+            stderr,
+            wanted=wanted,
+            uid=self._machine.uid,
+            program=program,
+            hops=hops,
+            surroundings=Surroundings.look(),
+            pinned=pinned,
         )
 
     def _start(self, bubblewrap: Bubblewrap, prepared: Prepared, scope: Scope, *, stdin: int | None) -> Child:

@@ -28,7 +28,7 @@ from .mounts import expect_mounts, find_unplanned, is_set_up, may_be_set_up, rea
 from .paths import changed_since_plan
 from .plan import Operation, SandboxPlan
 from .planning import Prepared
-from .processes import identify, own_processes
+from .processes import identify, is_want, own_processes
 from .scope import Scope
 
 __all__ = ["Starter", "pipes_and_request", "telling_what"]
@@ -203,7 +203,7 @@ class Starter:
                 raise
             return False
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            if is_want(error):
                 raise
             # It is gone, or about to be.
             return False

@@ -130,6 +130,8 @@ def remove_planted_git_files(
             continue
         try:
             remove_tree(path)
+        except FileNotFoundError:
+            continue
         except OSError:
             appeared.append(AppearedFile(path, removed=False))
         else:
@@ -419,9 +421,13 @@ def _content_of(path: Path, limits: FileLimits) -> bytes:
         if os.path.islink(path):
             return b"link " + os.fsencode(os.readlink(path))
         return b"file " + read_contained(path.parent, path.name, max_bytes=limits.max_workspace_file_bytes)
-    except ContainmentError:
+    except (ContainmentError, OSError):
+        pass
+    try:
         status = os.lstat(path)
-        return f"other {status.st_ino} {status.st_ctime_ns}".encode()
+    except OSError:
+        return b"gone"
+    return f"other {status.st_ino} {status.st_ctime_ns}".encode()
 
 
 def _is_ours(directory: Path, uid: int) -> bool:

@@ -299,6 +299,7 @@ VARIABLE = "is no name of a variable: letters, digits and _, no digit first"
         ("[sandbox]\nvar_tmp_bytes = true", "sandbox", "var_tmp_bytes", WHOLE + "true"),
         ('[sandbox]\nshm_bytes = "1G"', "sandbox", "shm_bytes", WHOLE + '"1G"'),
         (f"[sandbox]\npeer_bytes = {LARGEST + 1}", "sandbox", "peer_bytes", "found a number beyond 64 bits"),
+        (f"[sandbox]\nhome_bytes = 0x{'f' * 10000}", "sandbox", "home_bytes", "found a number beyond 64 bits"),
         ("[sandbox]\nmax_processes = 2020-01-01", "sandbox", "max_processes", WHOLE + "a date or time"),
         ("[sandbox]\nmax_open_files = {}", "sandbox", "max_open_files", WHOLE + "a table"),
         ("[sandbox]\nmax_core_bytes = -1", "sandbox", "max_core_bytes", f"from 0 to {LARGEST}, found -1"),

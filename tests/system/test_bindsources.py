@@ -55,7 +55,7 @@ def home(tmp_path: Path) -> Path:
         ("{home}/.cargo", 'contains "~/.cargo/credentials"'),
         ("{home}/.bash_history", 'is "~/.*_history"'),
         ("{home}/pass.kdbx", 'is "~/*.kdbx"'),
-        ("{home}/work/../.ssh", 'is "~/.ssh"'),
+        ("{home}/.config/../.ssh", 'is "~/.ssh"'),
     ],
 )
 def test_what_holds_secrets_is_not_shown(home: Path, path: str, reason: str) -> None:

@@ -95,12 +95,13 @@ def test_every_known_text_is_told_by_its_cause(words: str, surroundings: Surroun
 @pytest.mark.parametrize("cause", CAUSES, ids=[cause.name for cause in CAUSES])
 def test_every_message_says_what_why_the_cure_and_that_nothing_ran(cause: object) -> None:
     name = cause.name
-    error = unavailable(name, wanted='extension "lint"', detail="its words")
-    # Only bubblewrap is quoted.
-    words = ": its words" if name == "system" else ' (it said: "its words")'
+    error = unavailable(name, wanted='extension "lint"', detail="what we saw", said="its words")
     assert str(error) == (
-        f'cannot start extension "lint": {cause.sentence}{words}; nothing was run unsandboxed'
+        f'cannot start extension "lint": {cause.sentence}: what we saw (it said: "its words"); nothing was run '
+        "unsandboxed"
     )
+    plain = f'cannot start extension "lint": {cause.sentence}; nothing was run unsandboxed'
+    assert str(unavailable(name, wanted='extension "lint"')) == plain
     assert (error.hint, error.cause) == (cause.remedy, name)
 
 

@@ -279,3 +279,9 @@ def test_a_command_without_a_deadline_has_ours(place: Place, ms: float) -> None:
             limits=limits,
         )
     assert caught.value.seconds == 500 * ms
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_workspace_that_no_directory_can_be_called_is_our_callers_mistake(place: Place, name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the name of a directory"):
+        run_sandboxed(["true"], workspace=name, scope=Scope.root(20), sandbox=place.sandbox)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import random
 import re
+import resource
 import signal
 import stat
 import subprocess
@@ -15,6 +17,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Iterator
 
@@ -115,6 +118,18 @@ def run_host(script: str, state: Path, *arguments: str) -> subprocess.CompletedP
         text=True,
         timeout=60,
     )
+
+
+def descriptors_in_use() -> int:
+    """Count this process's descriptors without opening one."""
+    count = 0
+    for number in range(256):
+        try:
+            os.fstat(number)
+        except OSError:
+            continue
+        count += 1
+    return count
 
 
 # -- writing ----------------------------------------------------------------------------------------
@@ -607,6 +622,52 @@ def test_a_host_that_always_has_a_child_does_not_fill_its_file_for_ever(state: P
     assert (entry.token, entry.what, entry.init, entry.host_alive) == (first, "first", us, True)
     ledger.ended(first)
     assert files(state) == []
+
+
+def test_a_file_that_cannot_be_begun_anew_goes_on_as_it_was(state: Path) -> None:
+    ledger = Ledger(state, limits=ProcessLimits(max_ledger_bytes=1))
+    first, second = ledger.begin("first"), ledger.begin("second")
+    (state / "ledger").rename(state / "away")
+    ledger.ended(second)
+    (state / "away").rename(state / "ledger")
+    limits = ProcessLimits()
+    assert "first" in [entry.what for entry in read_entries(state, limits)]
+    third = ledger.begin("third")
+    assert {"first", "third"} <= {entry.what for entry in read_entries(state, limits)}
+    ledger.ended(third)
+    assert [entry.what for entry in read_entries(state, limits)] == ["first"]
+    ledger.ended(first)
+    assert files(state) == []
+
+
+@pytest.mark.parametrize("free", range(8))
+def test_a_sweep_short_of_descriptors_ends_what_was_left_or_says_that_it_could_not(
+    state: Path, free: int
+) -> None:
+    leave(state, begin("t1"), {"seen_dead": 0.0})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fillers: list[int] = []
+    scope = Scope.root().shielded(30)
+    sweep_once = partial(sweep, state, uid=os.getuid(), limits=QUICK, scope=scope)
+    with process("t1") as left:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+            with pytest.raises(OSError):
+                while True:
+                    fillers.append(os.dup(0))
+            for _ in range(free):
+                os.close(fillers.pop())
+            before = descriptors_in_use()
+            try:
+                assert sweep_once().ended == (left.pid,)
+            except OSError as error:
+                assert error.errno == errno.EMFILE
+            assert descriptors_in_use() == before
+        finally:
+            for filler in fillers:
+                os.close(filler)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert is_dead(left.pid) or sweep_once().ended == (left.pid,)
 
 
 def test_two_sweeps_at_once_end_everything_once(state: Path) -> None:

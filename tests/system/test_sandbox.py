@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -64,6 +65,28 @@ def test_a_start_names_the_cause_and_the_cure_and_runs_nothing(
     assert str(error).endswith("; nothing was run unsandboxed")
     assert error.hint
     assert (tmp_path / "fake" / RAN).exists()
+
+
+@pytest.mark.parametrize("cause", sorted(WORDS))
+def test_one_that_looks_at_where_it_is_before_its_arguments_is_not_called_old(
+    place: Place, tmp_path: Path, cause: str
+) -> None:
+    fake = program(tmp_path / "bwrap", f"#!/bin/sh\necho {shlex.quote(WORDS[cause])} >&2\nexit 1\n")
+    error = fails(place.with_settings(bwrap=fake))
+    assert isinstance(error, SandboxUnavailable)
+    assert error.cause in {cause, *_ALSO.get(cause, ())}
+    assert f'(it said: "{WORDS[cause][len("bwrap: "):]}")' in str(error)
+
+
+def test_a_configured_one_in_the_workspace_is_refused(place: Place, sandbox: Path) -> None:
+    link = place.home / "bwrap"
+    for own in (program(place.workspace / "bwrap", f'#!/bin/sh\nexec {sandbox} "$@"\n'), link):
+        if own is link:
+            link.symlink_to(place.workspace / "bwrap")
+        error = fails(place.with_settings(bwrap=own))
+        assert isinstance(error, SandboxUnavailable) and error.cause == "untrusted"
+        assert f'"{own}" lies in the workspace "{place.workspace}", or on a way through it' in str(error)
+        assert "sandbox.bwrap" in error.hint
 
 
 def test_a_bubblewrap_that_does_not_exist_is_told_so(place: Place, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -555,6 +557,24 @@ def test_a_thousand_scopes_leave_no_descriptor() -> None:
         scope.cancel("x")
     del scope
     assert opened_since(before) == []
+
+
+def test_dropped_tokens_are_collected_where_descriptors_run_out() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()
+    gc.disable()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        for _ in range(300):
+            token = CancelToken()
+            # Only a collection finds it, as it finds everything where references are not counted.
+            token.itself = token
+            token.fileno()
+    finally:
+        gc.enable()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    del token
+    gc.collect()
 
 
 def test_a_token_nobody_waited_on_has_no_descriptor() -> None:
