@@ -10,9 +10,11 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import Iterator
 
 import pytest
 
+from tests.support.census import carriers
 from tests.support.pace import MS
 
 NAMED_BY_TESTS = ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
@@ -64,6 +66,17 @@ def workspace(tmp_path: Path) -> Path:
     place = tmp_path / "workspace"
     place.mkdir()
     return place
+
+
+@pytest.fixture
+def marker() -> Iterator[str]:
+    """A text for environments; whatever still carries it in the end is a failure."""
+    text = f"mark-{os.urandom(8).hex()}"
+    yield text
+    left = carriers(text)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
 
 
 @pytest.fixture(scope="session")

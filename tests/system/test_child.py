@@ -12,7 +12,7 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
@@ -54,17 +54,6 @@ def converse(child: Child, said: bytes, *, expect: int, scope: Scope | None = No
         child.queue(said)
         child.pump(heard, scope or patient())
     return bytes(heard.data)
-
-
-@pytest.fixture
-def marker() -> Iterator[str]:
-    """A text for environments; whatever still carries it in the end is a failure."""
-    text = f"mark-{os.urandom(8).hex()}"
-    yield text
-    left = carriers(text)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert left == []
 
 
 # -- values -----------------------------------------------------------------------------------------

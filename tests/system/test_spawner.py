@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Iterator, Mapping
+from typing import Mapping
 
 import pytest
 
@@ -76,17 +76,6 @@ def run(
 def python(script: str) -> tuple[str, ...]:
     """The words that run *script* in a bare interpreter."""
     return (sys.executable, "-S", "-u", "-c", script)
-
-
-@pytest.fixture
-def marker() -> Iterator[str]:
-    """A text to be put into environments; whatever still carries it in the end is a failure."""
-    text = f"mark-{os.urandom(8).hex()}"
-    yield text
-    left = carriers(text)
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert left == []
 
 
 # -- what a child gets ------------------------------------------------------------------------------

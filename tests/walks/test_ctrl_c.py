@@ -90,6 +90,14 @@ def interrupt(
     return err.decode()
 
 
+def ends_on_sigint(process: Any, *, seconds: float) -> None:
+    """Signal *process*, which must end with the status for it within *seconds*."""
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert time.monotonic() - began < seconds
+
+
 def shows(operator: Operator, name: str) -> Callable[[], bool]:
     """Say whether a peer shows the stage it is silent in, or what it does."""
     return lambda: operator.peer_shows(name)
@@ -132,10 +140,7 @@ def test_ten_extensions_end_with_the_one_that_hangs(operator: Operator, ms: floa
         try:
             for _ in entries:
                 assert b"started in" in process.stderr.readline()
-            began = time.monotonic()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
-            assert time.monotonic() - began < PROMPT_MS * ms
+            ends_on_sigint(process, seconds=PROMPT_MS * ms)
         finally:
             process.kill()
     assert operator.left() == []
@@ -181,11 +186,8 @@ def test_a_second_sigint_leaves_at_once(operator: Operator, ms: float) -> None:
             # The cancellation has reached the peer, so the first signal has been taken.
             assert eventually(shows(operator, "disturbed"))
             assert process.poll() is None
-            began = time.monotonic()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
             # The first alone takes the grace of half a second.
-            assert time.monotonic() - began < 250 * ms
+            ends_on_sigint(process, seconds=250 * ms)
         finally:
             process.kill()
     assert operator.left() == []
@@ -210,10 +212,7 @@ def test_a_command_whose_reader_hangs_ends(operator: Operator, ms: float) -> Non
         try:
             assert process.stdout.readline() == b"y\n"
             assert eventually(lambda: unread(process.stdout) > FULL_PIPE_BYTES)
-            began = time.monotonic()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
-            assert time.monotonic() - began < PROMPT_MS * ms
+            ends_on_sigint(process, seconds=PROMPT_MS * ms)
         finally:
             process.kill()
     assert operator.left() == []
