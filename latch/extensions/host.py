@@ -258,10 +258,9 @@ class ExtensionHost:
         """
         if not self.registrations.has_tool(name):
             raise UsageError(f'{self._peer} has no tool "{name}"', hint=self._offer("tools"))
-        if not isinstance(arguments, Mapping):
-            kind = type(arguments).__name__
-            raise UsageError(f"{self._peer}: the arguments of a tool must be a mapping, not {kind}")
-        return self._request("tool.execute", {"name": name, "arguments": dict(arguments)}, scope)
+        if type(arguments) is not dict:
+            arguments = self._as_dict(arguments)
+        return self._request("tool.execute", {"name": name, "arguments": arguments}, scope)
 
     def run_command(self, name: str, arguments: Json, scope: Scope) -> Json:
         """Run the command registered as *name*; raises as :meth:`call_tool` does."""
@@ -335,7 +334,7 @@ class ExtensionHost:
             raise self._refusal(event, scope)
 
     def _ask(self, method: str, params: Json, scope: Scope) -> Answered | Refused:
-        self._say(lambda: self._conversation.request(method, params))
+        self._say(self._conversation.request, method, params)
         try:
             answer = self._converse((Answered, Refused), scope)
         except Cancelled as cancelled:
@@ -345,7 +344,7 @@ class ExtensionHost:
         return answer
 
     def _tell(self, method: str, params: Json, scope: Scope) -> bool:
-        self._say(lambda: self._conversation.notify(method, params))
+        self._say(self._conversation.notify, method, params)
         self._child.queue(self._conversation.take_output())
         return self._child.flush(scope)
 
@@ -385,9 +384,9 @@ class ExtensionHost:
             raise self._refusal(answer, within)
         return answer.result
 
-    def _say(self, speak: Callable[[], None]) -> None:
+    def _say(self, speak: Callable[[str, Json], None], method: str, params: Json) -> None:
         try:
-            speak()
+            speak(method, params)
         except WireError as error:
             # NOTE: nothing was queued: what our caller passed cannot be said at all.
             raise UsageError(f"{self._peer}: the arguments cannot be sent: {error.reason}") from None
@@ -540,6 +539,12 @@ class ExtensionHost:
         return PeerRefused(
             f"answered with an error: {shown}", data=refused.error, peer=scope.peer, stage=scope.stage
         )
+
+    def _as_dict(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
+        if not isinstance(arguments, Mapping):
+            kind = type(arguments).__name__
+            raise UsageError(f"{self._peer}: the arguments of a tool must be a mapping, not {kind}")
+        return dict(arguments)
 
     def _offer(self, kind: str) -> str:
         names = ", ".join(one.name for one in getattr(self.registrations, kind)) or "none"

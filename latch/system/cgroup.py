@@ -3,12 +3,18 @@
 One control group for each sandbox, made beside our own in the ``pids`` hierarchy (version 1) or
 below it (version 2, where that is allowed). Where it cannot be made, the caller says so; nothing
 here raises.
+
+Moving a process takes a lock of the whole kernel, and so one to ten milliseconds. A thread that
+moves itself takes none, so on version 1 the thread that starts a sandbox does, and what it starts
+is born inside.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Iterator
 
 from .files import read_kernel_text
 
@@ -16,10 +22,14 @@ __all__ = [
     "NO_LIMIT",
     "can_make_pids_groups",
     "enter_pids_group",
+    "inside_pids_group",
     "make_pids_group",
     "pids_groups",
     "remove_pids_group",
 ]
+
+# cgroups(7): each thread by itself; version 1 only.
+_TASKS = "tasks"
 
 # How a plan and doctor say that root's children are not bounded (security.md T16).
 NO_LIMIT = "no process limit (root)"
@@ -30,6 +40,7 @@ def make_pids_group(
 ) -> Path | None:
     """Make the group *name* that holds at most *maximum* tasks; None where that is impossible.
 
+    bubblewrap's own processes count: its process 1, and its monitor where that is born inside.
     *groups* is what :func:`pids_groups` found, for who knows it already; *root* is a seam for tests.
     """
     parent = groups or pids_groups(root)
@@ -46,9 +57,27 @@ def make_pids_group(
     return None
 
 
-def enter_pids_group(group: Path, pid: int) -> bool:
-    """Move process *pid* into *group*; False when the kernel refuses."""
+def enter_pids_group(group: Path, pid: int, *, root: Path = Path("/")) -> bool:
+    """Move process *pid* into *group* unless it was born there; False when the kernel refuses.
+
+    *root* is a seam for tests.
+    """
+    lines = read_kernel_text(root / f"proc/{pid}/cgroup").splitlines()
+    if any(line.endswith(f"/{group.name}") for line in lines):
+        return True
     return _write(group / "cgroup.procs", str(pid))
+
+
+@contextmanager
+def inside_pids_group(group: Path | None) -> Iterator[None]:
+    """Put the calling thread into *group* meanwhile, where threads can be moved alone (version 1)."""
+    # NOTE: "0" is the thread that writes; any number, its own as well, would take the lock.
+    moved = group is not None and os.path.exists(group / _TASKS) and _write(group / _TASKS, "0")
+    try:
+        yield
+    finally:
+        if group is not None and moved:
+            _write(group.parent / _TASKS, "0")
 
 
 def remove_pids_group(group: Path) -> bool:

@@ -301,8 +301,15 @@ class Child:
         )
 
     def _pump(self, on_output: Callable[[bytes], bool], scope: Scope, *, done: bool) -> None:
-        while True:
+        # NOTE: a peer that shares our core has often answered by the time that its request was written.
+        if not done and self._outbox and self._pipes.stdout >= 0:
+            scope.check()
             self._send()
+            chunk = self._read("stdout")
+            done = bool(chunk) and on_output(chunk)
+        while True:
+            if self._outbox:
+                self._send()
             # NOTE: first of all, because an idle pass may have seen the end already.
             if self._reports.ended:
                 done = self._drain_stdout(on_output) or done

@@ -15,11 +15,13 @@ import signal
 import subprocess
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Mapping
 
 from ..errors import UsageError
 from ..limits import DEFAULT, ProcessLimits
 from . import kernelcalls
+from .cgroup import inside_pids_group
 from .scope import Scope
 
 __all__ = ["Hardening", "SpawnRequest", "end_group", "hardening", "spawn"]
@@ -28,7 +30,8 @@ __all__ = ["Hardening", "SpawnRequest", "end_group", "hardening", "spawn"]
 @dataclass(frozen=True)
 class SpawnRequest:
     """One process to start. ``descriptors`` are inherited under their own numbers; the three standard
-    streams are descriptors too. :func:`spawn` takes all of them over and closes them."""
+    streams are descriptors too. :func:`spawn` takes all of them over and closes them. ``group`` is the
+    control group it is to be born in, where that is possible."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -36,6 +39,7 @@ class SpawnRequest:
     stdout: int
     stderr: int
     descriptors: tuple[int, ...] = ()
+    group: Path | None = None
 
     def close(self) -> None:
         """Close every descriptor of the request."""
@@ -190,16 +194,17 @@ def _popen(job: _Job) -> subprocess.Popen[bytes] | None:
     try:
         if not job.is_wanted():
             return None
-        return subprocess.Popen(
-            list(request.argv),
-            env=dict(request.environment),
-            cwd="/",
-            stdin=request.stdin,
-            stdout=request.stdout,
-            stderr=request.stderr,
-            pass_fds=request.descriptors,
-            start_new_session=True,
-        )
+        with inside_pids_group(request.group):
+            return subprocess.Popen(
+                list(request.argv),
+                env=dict(request.environment),
+                cwd="/",
+                stdin=request.stdin,
+                stdout=request.stdout,
+                stderr=request.stderr,
+                pass_fds=request.descriptors,
+                start_new_session=True,
+            )
     finally:
         request.close()
 

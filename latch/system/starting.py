@@ -36,6 +36,9 @@ __all__ = ["Starter", "pipes_and_request", "telling_what"]
 # Since this kernel RLIMIT_NPROC counts a user namespace's own tasks (its change is in ucounts).
 _NPROC_PER_NAMESPACE = (5, 14)
 
+# The monitor and process 1, which are in the control group beside what the program may have.
+_BUBBLEWRAPS_PROCESSES = 2
+
 
 class Starter:
     """Starts children of one user and records them in one ledger. Safe to use from several threads."""
@@ -108,7 +111,7 @@ class Starter:
             raise
         process = None
         try:
-            process = spawner.spawn(request, scope, limits=self._limits.process)
+            process = spawner.spawn(replace(request, group=group), scope, limits=self._limits.process)
             child = Child(
                 process,
                 pipes,
@@ -230,10 +233,8 @@ class Starter:
     def _make_group(self, token: str, plan: SandboxPlan) -> Path | None:
         if self._groups is None:
             return None
-        # One more than the program may have: bubblewrap's own process 1 is in the group.
-        return cgroup.make_pids_group(
-            group_name(token), plan.resources.max_processes + 1, groups=self._groups
-        )
+        maximum = plan.resources.max_processes + _BUBBLEWRAPS_PROCESSES
+        return cgroup.make_pids_group(group_name(token), maximum, groups=self._groups)
 
     def _finish(self, token: str, group: Path | None) -> None:
         # NOTE: the kernel lets go of a group a moment after its last process. One that stays is kept on record,

@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from latch.system.cgroup import can_make_pids_groups, enter_pids_group, make_pids_group, remove_pids_group
+from latch.system.cgroup import (
+    can_make_pids_groups,
+    enter_pids_group,
+    inside_pids_group,
+    make_pids_group,
+    remove_pids_group,
+)
 
 V1_MOUNT = "39 31 0:36 {root} /sys/fs/cgroup/pids rw,relatime shared:5 - cgroup cgroup rw,pids\n"
 MEMORY_MOUNT = "34 31 0:31 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
@@ -84,6 +90,50 @@ def test_a_process_is_moved_by_writing_its_number(tmp_path: Path) -> None:
     assert enter_pids_group(group, 4711) is True
     assert (group / "cgroup.procs").read_text() == "4711"
     assert enter_pids_group(tmp_path / "absent", 4711) is False
+
+
+@pytest.mark.parametrize(("path", "moved"), [("/a/g", False), ("/a", True), ("/a/gg", True), ("/g/a", True)])
+def test_a_process_that_was_born_in_the_group_is_not_moved(tmp_path: Path, path: str, moved: bool) -> None:
+    root = v1(tmp_path, ours="/a", directory="sys/fs/cgroup/pids/a")
+    group = make_pids_group("g", 5, root=root)
+    (root / "proc/4711").mkdir()
+    (root / "proc/4711/cgroup").write_text(f"8:pids:{path}\n0::/\n")
+    assert enter_pids_group(group, 4711, root=root) is True
+    assert (group / "cgroup.procs").exists() is moved
+
+
+def test_a_thread_is_in_a_group_of_version_1_only_meanwhile(tmp_path: Path) -> None:
+    group = tmp_path / "ours" / "g"
+    group.mkdir(parents=True)
+    (group / "tasks").touch()
+    with pytest.raises(ZeroDivisionError), inside_pids_group(group):
+        assert (group / "tasks").read_text() == "0"
+        assert not (group.parent / "tasks").exists()
+        1 / 0
+    assert (group.parent / "tasks").read_text() == "0"
+
+
+def test_a_thread_stays_where_it_is_without_a_group_of_version_1(tmp_path: Path) -> None:
+    group = tmp_path / "ours" / "g"
+    group.mkdir(parents=True)
+    for place in (group, None):
+        with inside_pids_group(place):
+            pass
+    assert list(tmp_path.rglob("*")) == [group.parent, group]
+
+
+def test_what_a_thread_in_the_group_starts_is_born_there() -> None:
+    group = make_pids_group(f"latch-test-{os.getpid()}-born", 5)
+    if group is None or not (group / "tasks").exists():
+        pytest.skip("no pids control group of version 1 can be made here")
+    try:
+        with inside_pids_group(group):
+            born = subprocess.run(["cat", "/proc/self/cgroup"], capture_output=True, text=True).stdout
+        after = subprocess.run(["cat", "/proc/self/cgroup"], capture_output=True, text=True).stdout
+    finally:
+        assert remove_pids_group(group) is True
+    assert f"/{group.name}\n" in born
+    assert group.name not in after
 
 
 @pytest.mark.parametrize(
