@@ -9,6 +9,8 @@ PYTHON ?= python3
 MODULES ?=
 # A folder of wheels for make zipapp: requests, PyYAML, tomli and what these need. No index is asked.
 WHEELS ?=
+# What make interop and interop-ci try; all when empty.
+SERVERS ?=
 # More arguments for pytest, for instance: make test PYTEST="tests/wire -k frame"
 PYTEST ?=
 
@@ -32,6 +34,8 @@ help:
 	@echo 'make coverage      the whole suite with branch coverage and its floor'
 	@echo 'make mirror        coverage of each module by its own test file'
 	@echo 'make check         rules, test and mirror: before handing in'
+	@echo 'make interop       other people'\''s conformance suite, servers and programs, in build/interop'
+	@echo 'make interop-ci    the part of it that fits into eight minutes'
 	@echo 'make bench         figures as ratios, with floors and peers measured in the same run'
 	@echo 'make zipapp        build/latch.pyz, then run it on each Python found'
 	@echo 'make vendor-check  the package copied under other names, at work'
@@ -39,6 +43,7 @@ help:
 	@echo
 	@echo 'Variables: PYTHON=python3.9 chooses the interpreter, PYTEST="tests/wire -k frame" the tests,'
 	@echo 'MODULES=latch/errors.py what mirror measures, WHEELS=DIR the libraries for zipapp,'
+	@echo 'SERVERS="conformance git" what interop tries, of what tests/interop/peers.toml names,'
 	@echo 'LATCH_TEST_SLOW=3 a machine three times as slow.'
 
 .PHONY: demo
@@ -92,6 +97,16 @@ coverage:
 .PHONY: mirror
 mirror:
 	@$(call prepared,test) && LATCH_REQUIRE_SANDBOX=1 exec "$$python" tests/mirror.py $(MODULES)
+
+# --- against other people's programs ----------------------------------------------------------------
+
+.PHONY: interop
+interop:
+	@$(call prepared,test) && exec "$$python" tests/interop/run.py $(SERVERS)
+
+.PHONY: interop-ci
+interop-ci:
+	@$(call prepared,test) && exec "$$python" tests/interop/run.py --ci $(SERVERS)
 
 # --- other ways to ship it --------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@
     +-- ConfigError            the operator's mistake: one problem or several, each with file, entry, key
     |   +-- UnsafeModes        what is ours can be read or changed by others
     +-- CommandUnusable        a program that was to be started is absent or not executable
+    +-- CredentialError        a credential is missing, or was refused
     +-- MissingDependency      an optional package that this feature needs
     +-- SandboxUnavailable     no working sandbox: cause and remedy; nothing was run
     +-- Denied                 a rule or a person said no
@@ -38,6 +39,7 @@ __all__ = [
     "ConfigError",
     "ConfigProblem",
     "ContainmentError",
+    "CredentialError",
     "DeadlineMissed",
     "Denied",
     "LatchError",
@@ -169,6 +171,12 @@ class CommandUnusable(LatchError):
     ) -> None:
         super().__init__(reason, hint=hint, peer=peer, stage=stage)
         self.status = status
+
+
+class CredentialError(LatchError):
+    """A credential is missing, or the other side refused it; no part of one is ever in the text."""
+
+    code = "credential"
 
 
 class MissingDependency(LatchError):

@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 
 __all__ = [
     "DEFAULT",
+    "EventStreamLimits",
     "ExtensionLimits",
     "FileLimits",
     "FrameLimits",
+    "HttpLimits",
     "JsonLimits",
     "LifecycleLimits",
     "Limits",
+    "McpLimits",
     "ProcessLimits",
     "ResourceLimits",
+    "SchemaLimits",
 ]
 
 KIB = 1024
@@ -48,6 +52,38 @@ class FrameLimits:
     max_header_bytes: int = 8 * KIB
     # ours: what is quoted of a bad header in a message, most of a line
     max_quoted_bytes: int = 60
+
+
+@dataclass(frozen=True)
+class EventStreamLimits:
+    """Bounds on one stream of server-sent events."""
+
+    # reference/mcp.md, section 15: 4 MiB for one SSE event, finished or not
+    max_event_bytes: int = 4 * MIB
+    # spec/mcp.md: no deadline is longer, so no wait before connecting again need be
+    max_retry_seconds: float = 3600
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """Bounds on one HTTP exchange and on what a client keeps between two."""
+
+    # ours: status line and header fields of an answer, those of interim answers included
+    max_head_bytes: int = 64 * KIB
+    # ours: header fields of an answer; http.client's bound is 100
+    max_headers: int = 128
+    # reference/portability.md 7.4: "100 Continue" without end is read for ever
+    max_interim_replies: int = 8
+    # ours: the line before a chunk, which is a number and seldom more
+    max_chunk_line_bytes: int = 4 * KIB
+    # ours: one read, as large as a socket's buffer commonly is
+    read_bytes: int = 256 * KIB
+    # ours: for one address of a name while others are left to try
+    connect_seconds: float = 5
+    # ours: connections kept for the next exchange
+    max_idle_connections: int = 8
+    # ours: an idle connection older than this may have been forgotten on the way without a word
+    idle_seconds: float = 60
 
 
 @dataclass(frozen=True)
@@ -84,6 +120,39 @@ class ExtensionLimits:
     # ours: frames that one trace keeps
     max_trace_bytes: int = 32 * MIB
     # ours: what is quoted of a peer's words (a name, a method, an error, its stderr) in a message
+    max_quoted_chars: int = 300
+
+
+@dataclass(frozen=True)
+class McpLimits:
+    """Bounds on an MCP server, and how long its client is patient."""
+
+    # seed 001: tools of one server
+    max_tools: int = 512
+    # seed 001: one request or response, whatever carries it: a line, a body, an event, all events of a call
+    max_message_bytes: int = 4 * MIB
+    # seed 001: the deadlines that an operator may set
+    min_timeout_seconds: float = 1
+    max_timeout_seconds: float = 3600
+    # spec/mcp.md, "Negotiation": the longest wait for the answer to the probe
+    probe_seconds: float = 10
+    # spec/mcp.md, "Deadlines": how long a server on stdio may take to end once its stdin is closed
+    exit_seconds: float = 2
+    # ours: the same for one that did not answer or was cancelled, well within the second that Ctrl+C has
+    cancel_grace_seconds: float = 0.25
+    # ours: a cancelled notification or a DELETE at the end, over HTTP, within the same second
+    farewell_seconds: float = 0.5
+    # spec/mcp.md, "Wire": lines on stdout that are no messages, before an answer
+    max_noise_lines: int = 64
+    # spec/mcp.md, "Wire": the name of a tool
+    max_name_bytes: int = 128
+    # ours: as many pages as tools, and as many empty ones
+    max_pages: int = 1024
+    # WHATWG HTML, "Server-sent events": "a few seconds" where the server named no time to reconnect
+    reconnect_seconds: float = 1
+    # ours: the least time before that, or a server that names none and closes at once would have us spin
+    min_reconnect_seconds: float = 0.05
+    # ours: what is quoted of a server's words in a message
     max_quoted_chars: int = 300
 
 
@@ -170,16 +239,48 @@ class FileLimits:
 
 
 @dataclass(frozen=True)
+class SchemaLimits:
+    """Bounds on one JSON Schema, on its patterns, and on the work of one check."""
+
+    # ours: schemas in one document, the ones nested in it included
+    max_nodes: int = 10_000
+    # ours: references followed inside one another in a check; JSON nests to 128, two for each level and more
+    max_references: int = 512
+    # ours: work of one check, a few seconds of it; a 4 MiB instance takes some 2 million
+    max_steps: int = 10_000_000
+    # ours: the text of one pattern
+    max_pattern_chars: int = 8 * KIB
+    # ours: groups inside one another in a pattern
+    max_pattern_depth: int = 64
+    # ours: characters a pattern names when every repetition is written out; its tables are quadratic in them
+    max_pattern_states: int = 5_000
+    # ours: the same for all patterns of a schema together
+    max_all_pattern_states: int = 20_000
+    # ours: moves that the matcher of one pattern remembers, 2 MB of them
+    max_kept_moves: int = 20_000
+    # ours: what is quoted of a schema or an instance in a message, most of a line
+    max_quoted_chars: int = 60
+    # ours: the place of an issue or a fault, as it is told
+    max_path_chars: int = 300
+    # ours: sentences kept about what of a schema is not checked
+    max_unchecked: int = 50
+
+
+@dataclass(frozen=True)
 class Limits:
     """One of each group."""
 
     json: JsonLimits = field(default_factory=JsonLimits)
     frame: FrameLimits = field(default_factory=FrameLimits)
+    event_stream: EventStreamLimits = field(default_factory=EventStreamLimits)
+    http: HttpLimits = field(default_factory=HttpLimits)
     lifecycle: LifecycleLimits = field(default_factory=LifecycleLimits)
     extension: ExtensionLimits = field(default_factory=ExtensionLimits)
+    mcp: McpLimits = field(default_factory=McpLimits)
     resource: ResourceLimits = field(default_factory=ResourceLimits)
     process: ProcessLimits = field(default_factory=ProcessLimits)
     file: FileLimits = field(default_factory=FileLimits)
+    schema: SchemaLimits = field(default_factory=SchemaLimits)
 
 
 DEFAULT = Limits()

@@ -13,7 +13,7 @@ from typing import Mapping
 
 from .limits import LifecycleLimits, ResourceLimits
 
-__all__ = ["ExtensionSettings", "SandboxSettings", "Settings"]
+__all__ = ["ExtensionSettings", "McpServerSettings", "SandboxSettings", "Settings"]
 
 
 def _empty() -> Mapping[str, str]:
@@ -62,6 +62,36 @@ class ExtensionSettings:
 
 
 @dataclass(frozen=True)
+class McpServerSettings:
+    """One ``[[mcp_servers]]`` entry; keys and defaults as in spec/mcp.md, "Configuration".
+
+    ``transport`` is ``stdio``, which uses the keys from ``command`` to ``lifetime``, or
+    ``streamable_http``, which uses those after them. ``lifetime`` is ``session``, or ``call`` for a fresh
+    process for every call. ``headers_from_env`` maps names of header fields to names of variables;
+    ``bearer_token_env`` names one too: the secrets themselves are never settings.
+    """
+
+    name: str
+    transport: str
+    enabled: bool = True
+    timeout_seconds: float = 120
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=_empty)
+    env_from: tuple[str, ...] = ()
+    ro_paths: tuple[Path, ...] = ()
+    rw_paths: tuple[Path, ...] = ()
+    network: bool = True
+    cwd: str = "private"
+    lifetime: str = "session"
+    url: str = ""
+    bearer_token_env: str | None = None
+    headers_from_env: Mapping[str, str] = field(default_factory=_empty)
+    ca_bundle: Path | None = None
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything a configuration says. ``file`` is the file it came from, or None for defaults.
 
@@ -71,6 +101,7 @@ class Settings:
 
     file: Path | None = None
     extensions: tuple[ExtensionSettings, ...] = ()
+    mcp_servers: tuple[McpServerSettings, ...] = ()
     lifecycle: LifecycleLimits = field(default_factory=LifecycleLimits)
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     origins: Mapping[str, str] = field(default_factory=_empty)

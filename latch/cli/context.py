@@ -26,8 +26,11 @@ def configuration_file(options: argparse.Namespace, settings: Settings) -> Path:
     return settings.file or options.machine.latch_directory / "config.toml"
 
 
-def configured_hint(options: argparse.Namespace, settings: Settings) -> str:
-    """Say which extensions are configured and where, or where the first one goes."""
+def configured_hint(options: argparse.Namespace, settings: Settings, *tables: str) -> str:
+    """Say which entries of *tables* (``extensions``, ``mcp_servers``) are configured and where, or where the
+    first one goes."""
     file = configuration_file(options, settings)
-    names = ", ".join(entry.name for entry in settings.extensions)
-    return f"configured in {file}: {names}" if names else f"none is configured; add [[extensions]] to {file}"
+    entries = [entry for table in tables for entry in getattr(settings, table)]
+    if entries:
+        return f"configured in {file}: {', '.join(entry.name for entry in entries)}"
+    return f"none is configured; add {' or '.join(f'[[{table}]]' for table in tables)} to {file}"

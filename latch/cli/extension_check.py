@@ -6,13 +6,14 @@ import argparse
 import threading
 from typing import Mapping
 
-from ..errors import LatchError
 from ..extensions.host import ExtensionHost
 from ..limits import DEFAULT
 from ..settings import ExtensionSettings, Settings
-from ..tools.assembly import check_extensions, close_extensions, sandbox_for
+from ..tools.assembly import extension_openings, sandbox_for
 from ..tools.names import catalogue_names
-from .failures import exit_status
+from ..tools.peers import check_peers, close_peers
+from .failures import tell_all
+from .progress import show_end
 from .terminal import Terminal, escape
 
 __all__ = ["ExtensionCheck"]
@@ -42,17 +43,16 @@ class ExtensionCheck:
 
     def run(self) -> int:
         """Check, print, and return the status."""
-        outcomes = check_extensions(
+        openings = extension_openings(
             self._entries,
             workspace=self._options.cwd,
             sandbox=sandbox_for(self._settings, machine=self._options.machine),
-            scope=self._options.scope,
             trace=self._keep_frame if self._traced else None,
-            on_end=self._show_end,
         )
+        outcomes = check_peers(openings, scope=self._options.scope, on_end=show_end(self._io))
         hosts = [outcome for outcome in outcomes if isinstance(outcome, ExtensionHost)]
         names = catalogue_names(hosts)
-        unruly = dict(close_extensions(hosts, self._options.scope))
+        unruly = dict(close_peers(hosts, self._options.scope))
         failures = [unruly.get(one) if isinstance(one, ExtensionHost) else one for one in outcomes]
         reports = [
             _report(entry, outcome, names)
@@ -60,7 +60,7 @@ class ExtensionCheck:
             if failure is None and isinstance(outcome, ExtensionHost)
         ]
         self._print_reports(reports, any(failures))
-        return self._tell([failure for failure in failures if failure is not None])
+        return tell_all(self._io, [failure for failure in failures if failure is not None])
 
     def _print_reports(self, reports: list[dict[str, object]], failed: bool) -> None:
         if self._io.as_json and not failed:
@@ -69,10 +69,6 @@ class ExtensionCheck:
             self._io.json({"extensions": reports, **traced})
         elif not self._io.as_json:
             self._print(reports)
-
-    def _show_end(self, entry: ExtensionSettings, seconds: float, has_started: bool) -> None:
-        how = "started in" if has_started else "failed after"
-        self._io.progress(f'extension "{entry.name}": {how} {seconds:.2f} s')
 
     def _keep_frame(self, direction: str, body: bytes) -> None:
         with self._lock:
@@ -91,19 +87,6 @@ class ExtensionCheck:
             self._io.result("\n".join(_lines(report)))
         if not self._entries:
             self._io.result("no extension is enabled")
-
-    def _tell(self, failures: list[LatchError]) -> int:
-        if not failures:
-            return 0
-        status = exit_status(failures[0])
-        hints = dict.fromkeys(failure.hint for failure in failures if failure.hint)
-        self._io.error(
-            "\n".join(str(failure) for failure in failures),
-            code=failures[0].code,
-            exit_status=status,
-            hint="; ".join(hints) or None,
-        )
-        return status
 
 
 def _report(

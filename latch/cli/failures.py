@@ -7,10 +7,12 @@ row of the table a failure is.
 
 from __future__ import annotations
 
+from typing import Sequence
+
 from ..errors import Cancelled, LatchError
 from .terminal import Terminal
 
-__all__ = ["EXITS", "SIGNAL_EXITS", "exit_status", "tell"]
+__all__ = ["EXITS", "SIGNAL_EXITS", "exit_status", "tell", "tell_all"]
 
 # error code -> exit status; a code that is not listed takes the row of the class it derives from
 EXITS = {
@@ -23,6 +25,7 @@ EXITS = {
     "missing_dependency": 2,
     "denied": 3,
     "approval_needed": 4,
+    "credential": 5,
     "peer": 6,
     "unsafe_modes": 8,
     "sandbox_unavailable": 8,
@@ -49,4 +52,19 @@ def tell(io: Terminal, error: BaseException) -> int:
     else:
         text = f"internal error: {type(error).__name__}: {error}".rstrip(": ")
         io.error(text, code="internal", exit_status=status, hint="run it again with -v for the traceback")
+    return status
+
+
+def tell_all(io: Terminal, failures: Sequence[LatchError]) -> int:
+    """Print *failures* as this command's one failure and return the exit status of the first; 0 for none."""
+    if not failures:
+        return 0
+    status = exit_status(failures[0])
+    hints = dict.fromkeys(failure.hint for failure in failures if failure.hint)
+    io.error(
+        "\n".join(str(failure) for failure in failures),
+        code=failures[0].code,
+        exit_status=status,
+        hint="; ".join(hints) or None,
+    )
     return status

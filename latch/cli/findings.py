@@ -1,6 +1,8 @@
-"""What doctor finds of a machine's surroundings: sockets, a shared network, certificates, proxies.
+"""What doctor finds of entries of the configuration and of a machine's surroundings: sockets, a shared
+network, certificates, proxies.
 
-Looks without creating anything; the one listener of the network's test is ours and gone again.
+Looks without creating anything and contacts nobody; the one listener of the network's test is ours and gone
+again.
 """
 
 from __future__ import annotations
@@ -9,20 +11,33 @@ import os
 import socket
 import stat
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import util
 from pathlib import Path
 from typing import Iterator, Mapping
 
-from ..errors import LatchError
+from ..errors import ConfigError, CredentialError, LatchError, UsageError
+from ..extensions.host import prepare_extension
 from ..limits import FileLimits
+from ..settings import ExtensionSettings, McpServerSettings
 from ..system.bubblewrap import Bubblewrap
 from ..system.command import run_prepared
 from ..system.paths import lies_in, real_path
+from ..system.peer import Entry, prepare_entry, problem_of
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope
+from ..wire.excerpts import quote_end
+from ..wire.httpurl import parse_url
+from .failures import exit_status
 
-__all__ = ["Finding", "find_certificates", "find_proxies", "find_sockets", "probe_network"]
+__all__ = [
+    "Finding",
+    "examine_entry",
+    "find_certificates",
+    "find_proxies",
+    "find_sockets",
+    "probe_network",
+]
 
 # spec/cli.md, "CA order": the variables before the system's store.
 _BUNDLE_VARIABLES = ("LATCH_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
@@ -54,6 +69,78 @@ class Finding:
     text: str
     hint: str | None = None
     exit: int = 0
+
+
+def examine_entry(
+    entry: Entry, sandbox: Sandbox, *, workspace: Path, features: frozenset[str]
+) -> Iterator[Finding]:
+    """Say what *entry* would start or where it is reached, and of a program where it may write.
+
+    *features* are the options of the bubblewrap in use.
+    """
+    kind = "extension" if isinstance(entry, ExtensionSettings) else "MCP server"
+    subject = f'{kind} "{entry.name}"'
+    if not entry.enabled:
+        yield Finding(subject, "ok", "disabled")
+        return
+    try:
+        if isinstance(entry, ExtensionSettings):
+            prepared = prepare_extension(entry, sandbox, workspace=workspace, features=features)
+            text = f"runs {prepared.program}"
+        elif entry.transport == "stdio":
+            text = _server_program(entry, sandbox, peer=subject, workspace=workspace, features=features)
+        else:
+            text = _server_address(entry, sandbox.machine.environment)
+    except UsageError as error:
+        yield Finding(subject, "note", f"not looked at: {error}", error.hint)
+    except LatchError as error:
+        yield Finding(subject, "fail", str(error), error.hint, exit_status(error))
+    else:
+        yield Finding(subject, "ok", text)
+        for path in entry.rw_paths:
+            yield Finding(subject, "note", f"may write {path}")
+
+
+def _server_program(
+    entry: McpServerSettings, sandbox: Sandbox, *, peer: str, workspace: Path, features: frozenset[str]
+) -> str:
+    _check_set("env_from", entry.env_from, sandbox.machine.environment)
+    prepared = prepare_entry(
+        entry,
+        sandbox,
+        peer=peer,
+        table="mcp_servers",
+        workspace=workspace,
+        environment=entry.env,
+        features=features,
+    )
+    return f"runs {prepared.program}"
+
+
+def _server_address(entry: McpServerSettings, known: Mapping[str, str]) -> str:
+    """Return where *entry* is reached, and with what of the environment; no value of it is shown."""
+    url = parse_url(entry.url)
+    bearer = () if entry.bearer_token_env is None else (entry.bearer_token_env,)
+    fields = tuple(entry.headers_from_env.values())
+    _check_set("bearer_token_env", bearer, known)
+    _check_set("headers_from_env", fields, known)
+    bundle = entry.ca_bundle
+    if bundle is not None and not os.access(bundle, os.R_OK):
+        raise ConfigError([problem_of(entry, "mcp_servers", f'"{bundle}" cannot be read', "ca_bundle")])
+    used = ", ".join(dict.fromkeys((*bearer, *fields)))
+    text = f"reached at {url.scheme}://{url.authority}"
+    text += f"; sent: {used} of the environment" if used else ""
+    return text if bundle is None else f"{text}; certificates: {bundle}"
+
+
+def _check_set(key: str, variables: tuple[str, ...], known: Mapping[str, str]) -> None:
+    """Raise :class:`CredentialError` for those of *variables* that are not set, or empty."""
+    unset = [f'"{name}"' for name in dict.fromkeys(variables) if not known.get(name)]
+    if unset:
+        raise CredentialError(
+            f"{key}: {', '.join(unset)} is not set in the environment of this process",
+            hint=f"set it, or change {key} of the entry",
+        )
 
 
 def find_certificates(environment: Mapping[str, str], *, root: Path = Path("/")) -> Finding:
@@ -130,8 +217,13 @@ def _socket(path: str) -> Finding:
     return Finding("socket", "note", f"{path} can be connected to from inside", "move it elsewhere")
 
 
-def probe_network(sandbox: Sandbox, bubblewrap: Bubblewrap, scope: Scope) -> Iterator[Finding]:
-    """See from inside whether children reach a service of this machine, with and without network (T23)."""
+def probe_network(
+    sandbox: Sandbox, bubblewrap: Bubblewrap, scope: Scope, *, workspace: Path
+) -> Iterator[Finding]:
+    """See from inside whether children reach a service of this machine, with and without network (T23).
+
+    They are shown no *workspace*, but a bubblewrap that lies in it is not used.
+    """
     try:
         listener = socket.create_server((_LOOPBACK, 0), backlog=1)
     except OSError as error:
@@ -140,16 +232,18 @@ def probe_network(sandbox: Sandbox, bubblewrap: Bubblewrap, scope: Scope) -> Ite
     with listener:
         name = _name_in_table(listener.getsockname()[1])
         for network in (True, False):
+            within = scope.within(sandbox.limits.process.probe_seconds, peer="the probe", stage="network")
             try:
-                is_shared = _sees(sandbox, bubblewrap, scope, name, network=network)
+                is_shared = _sees(sandbox, bubblewrap, within, name, network=network, workspace=workspace)
             except LatchError as error:
                 yield Finding(_subject(network), "note", f"not tested: {error}", error.hint)
             else:
                 yield _network_finding(network, is_shared)
 
 
-def _sees(sandbox: Sandbox, bubblewrap: Bubblewrap, scope: Scope, name: str, *, network: bool) -> bool:
-    within = scope.within(sandbox.limits.process.probe_seconds, peer="the probe", stage="network")
+def _sees(
+    sandbox: Sandbox, bubblewrap: Bubblewrap, scope: Scope, name: str, *, network: bool, workspace: Path
+) -> bool:
     prepared = sandbox.planner.prepare_probe(
         ("/bin/sh", "-c", _NETWORK_SCRIPT, "sh", name),
         wanted="the probe of the network",
@@ -157,10 +251,12 @@ def _sees(sandbox: Sandbox, bubblewrap: Bubblewrap, scope: Scope, name: str, *, 
         features=bubblewrap.features,
     )
     said, errors = bytearray(), bytearray()
-    run_prepared(sandbox, prepared, within, on_stdout=said.extend, on_stderr=errors.extend)
+    prepared = replace(prepared, workspace=str(workspace))
+    run_prepared(sandbox, prepared, scope, on_stdout=said.extend, on_stderr=errors.extend)
     if said not in (b"shared\n", b"apart\n"):
+        most = sandbox.limits.extension.max_quoted_chars
         raise LatchError(
-            f"the probe of the network could not look: {errors.decode('utf-8', 'replace').strip()}"
+            f"the probe of the network could not look: {quote_end(errors.decode('utf-8', 'replace'), most)}"
         )
     return said == b"shared\n"
 

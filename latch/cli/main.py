@@ -25,13 +25,14 @@ __all__ = ["COMMANDS", "load_command", "main"]
 
 # name, module, summary, group
 COMMANDS = (
-    ("call", "commands.call", "call one tool of a configured extension", "Daily use"),
+    ("call", "commands.call", "call one tool of a configured extension or MCP server", "Daily use"),
     ("sandbox", "commands.sandbox", "run one command as Latch would run it", "Daily use"),
     ("ps", "commands.ps", "list what is running in sandboxes of yours", "Daily use"),
     ("reap", "commands.reap", "end what a killed Latch left running", "Daily use"),
     ("demo", "commands.demo", "show the parts at work, offline, in a throw-away place", "Daily use"),
     ("doctor", "commands.doctor", "check this machine and the configuration", "Daily use"),
     ("extensions", "commands.extensions", "list the configured extensions and what they offer", "Management"),
+    ("mcp", "commands.mcp", "list the configured MCP servers and what they offer", "Management"),
     ("config", "commands.config", "show the settings in force and where each comes from", "Management"),
 )
 

@@ -39,10 +39,11 @@ from typing import Callable, Iterable, Union
 from ..errors import WireError
 from ..limits import Limits
 from ..wire import jsonrpc
+from ..wire.excerpts import quote
 from ..wire.framing import FrameReader, encode_frame
 from ..wire.jsonrpc import Failure, Message, Notification, Request, Response
 from ..wire.jsontext import Json
-from .registrations import METHODS, Registrations, RegistrationsBuilder, quote
+from .registrations import METHODS, Registrations, RegistrationsBuilder
 
 __all__ = [
     "MOVES",

@@ -21,16 +21,11 @@ from typing import Callable, Iterable, Iterator, Mapping, TypeVar
 from .. import __version__
 from ..errors import (
     Cancelled,
-    CommandUnusable,
     ConcurrentUse,
     ConfigError,
-    ConfigProblem,
-    ContainmentError,
-    Denied,
     LatchError,
     PeerError,
     PeerGone,
-    PeerLimit,
     PeerProtocolError,
     PeerRefused,
     UsageError,
@@ -39,14 +34,16 @@ from ..errors import (
 from ..limits import LifecycleLimits, Limits
 from ..settings import ExtensionSettings
 from ..system import housekeeper
-from ..system.child import Child, ChildExit
+from ..system.child import Child
+from ..system.peer import PeerProcess, broken, prepare_entry, problem_of, refused
 from ..system.planning import Prepared
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope
-from ..wire.jsontext import Json, encode_json
+from ..wire.excerpts import quote, shorten
+from ..wire.jsontext import Json
 from .conversation import Answered, Became, Event, ExtensionConversation, Ignored, Refused, State
 from .hooks import Decision, GuardAnswer, check_transformed, parse_guard_answer
-from .registrations import Registrations, quote, shorten
+from .registrations import Registrations
 
 __all__ = ["ExtensionHost", "prepare_extension"]
 
@@ -88,8 +85,7 @@ class ExtensionHost:
     ) -> None:
         """Use :meth:`open`."""
         self._settings = settings
-        self._sandbox = sandbox
-        self._prepared = prepared
+        self._process = PeerProcess(sandbox, prepared, child, peer=_peer(settings))
         self._child = child
         self._conversation = conversation
         self._limits = limits
@@ -100,8 +96,6 @@ class ExtensionHost:
         self._late: dict[str, None] = {}
         self._timings: dict[str, float] = {}
         self._ignored = 0
-        self._was_heard = False
-        self._over: LatchError | None = None
         child.on_idle = self._hear
         housekeeper.tend(child, limits.process.housekeeping_seconds)
 
@@ -170,7 +164,7 @@ class ExtensionHost:
         Idempotent, and silent for one that is over already. Raises a :class:`PeerError` when it did
         not go by the rules; it is gone all the same. *scope* None is one that nobody cancels.
         """
-        if self._over is not None:
+        if self._process.over is not None:
             return
         outer, lifecycle = scope or Scope.root(), self._lifecycle
         within = outer.within(lifecycle.shutdown_seconds, peer=self._peer, stage="shutdown", missing="answer")
@@ -179,16 +173,14 @@ class ExtensionHost:
         within = outer.within(lifecycle.exit_seconds, peer=self._peer, stage="exit", missing="exit")
         with self._timed("exit", within):
             self._exchange(lambda: self._say_exit(within), within)
-        self._over = UsageError(f"{self._peer} was closed")
+        self._process.over = UsageError(f"{self._peer} was closed")
 
     def kill(self) -> None:
         """End the whole tree at once, without a word to it. Idempotent, and silent for a dead peer.
 
         Raises a :class:`PeerError` that names the process when its end could not be proven.
         """
-        self._child.end(Scope.root().shielded(self._limits.process.kill_seconds))
-        self._over = self._over or UsageError(f"{self._peer} was closed")
-        self._check_gone("kill")
+        self._process.kill(UsageError(f"{self._peer} was closed"))
 
     def __enter__(self) -> ExtensionHost:
         return self
@@ -244,7 +236,7 @@ class ExtensionHost:
     @property
     def failure(self) -> LatchError | None:
         """The error that ended it, or None while it is usable."""
-        return self._over
+        return self._process.over
 
     # -- calls ------------------------------------------------------------------------------------
 
@@ -315,7 +307,7 @@ class ExtensionHost:
         """
         if not self.registrations.observes(event):
             return
-        self._check_usable()
+        self._process.check_usable()
         within = scope.within(
             self._lifecycle.request_seconds, peer=self._peer, stage="hook.observe", missing="reader"
         )
@@ -324,7 +316,7 @@ class ExtensionHost:
     # -- one exchange each ------------------------------------------------------------------------
 
     def _greet(self, scope: Scope) -> None:
-        self._conversation.initialize(workspace=self._prepared.workspace, version=__version__)
+        self._conversation.initialize(workspace=self._process.prepared.workspace, version=__version__)
         self._child.queue(self._conversation.take_output())
         self._child.flush(scope)
 
@@ -370,12 +362,12 @@ class ExtensionHost:
                 peer=self._peer,
                 stage="exit",
             )
-        self._check_gone("exit")
+        self._process.check_gone("exit")
 
     # -- the machinery ----------------------------------------------------------------------------
 
     def _request(self, method: str, params: Json, scope: Scope) -> Json:
-        self._check_usable()
+        self._process.check_usable()
         within = scope.within(
             self._lifecycle.request_seconds, peer=self._peer, stage=method, missing="answer"
         )
@@ -399,7 +391,7 @@ class ExtensionHost:
             self._converse((Answered, Refused), grace)
         except (LatchError, WireError):
             over = UsageError(f"{self._peer} was killed, because it did not answer $/cancelRequest")
-            self._end(over, scope)
+            self._process.end(over, scope)
             cancelled.after("it did not answer $/cancelRequest and was killed")
 
     def _reach(self, state: State, scope: Scope, *, seconds: float, missing: str) -> None:
@@ -423,7 +415,7 @@ class ExtensionHost:
         return event
 
     def _hear(self, chunk: bytes) -> None:
-        self._was_heard = True
+        self._process.was_heard = True
         try:
             events = self._conversation.receive(chunk)
         except WireError:
@@ -459,86 +451,33 @@ class ExtensionHost:
 
     def _exchange(self, work: Callable[[], _T], scope: Scope) -> _T:
         """Hold the child while *work* runs; whatever goes wrong, but for our caller's mistakes, ends it."""
-        held = False
-        try:
-            self._child.hold()
-            held = True
-            return work()
-        except BaseException as error:
-            self._settle(error, scope)
-            raise error
-        finally:
-            # NOTE: only after its end, which must not wait for an idle pass over a flood.
-            if held:
-                self._child.release()
+        return self._process.exchange(work, scope, settle=self._settle)
 
     def _settle(self, error: BaseException, scope: Scope) -> None:
         """End the extension unless *error* leaves its stream known; raises what *error* means, if another."""
         if error is self._trace.fault:
-            self._end(self._ended_by(f"its trace failed ({type(error).__name__})"), scope)
+            self._process.end(self._ended_by(f"its trace failed ({type(error).__name__})"), scope)
         elif isinstance(error, UsageError):
             pass
         elif isinstance(error, WireError):
-            raise self._end(_broken(error, scope), scope) from None
+            raise self._process.end(broken(error, scope), scope) from None
         elif isinstance(error, LatchError):
-            raise self._end(error, scope) from error.__cause__
+            raise self._process.end(error, scope) from error.__cause__
         elif isinstance(error, OSError):
-            raise self._end(PeerGone(str(error), peer=scope.peer, stage=scope.stage), scope) from error
+            raise self._process.end(
+                PeerGone(str(error), peer=scope.peer, stage=scope.stage), scope
+            ) from error
         elif not isinstance(error, Cancelled):
             # NOTE: an interrupt may come between any two steps, so also inside a message.
-            self._end(self._ended_by(f"its use failed ({type(error).__name__})"), scope)
-        elif self._over is None and self._conversation.state is not State.READY:
-            self._end(self._ended_by("its use was cancelled"), scope)
+            self._process.end(self._ended_by(f"its use failed ({type(error).__name__})"), scope)
+        elif self._process.over is None and self._conversation.state is not State.READY:
+            self._process.end(self._ended_by("its use was cancelled"), scope)
 
     def _ended_by(self, why: str) -> UsageError:
         return UsageError(f"{self._peer} was ended, because {why}")
 
-    def _end(self, error: LatchError, scope: Scope) -> LatchError:
-        """End the child and return *error* with what was learnt; it is the answer to every later call."""
-        ended = self._child.end(scope.shielded(self._limits.process.kill_seconds))
-        # NOTE: whoever said a byte did run, and what ended it is no missing sandbox.
-        never_ran = None if self._was_heard else self._sandbox.explain(self._child, self._prepared)
-        if never_ran is not None and isinstance(error, PeerGone):
-            never_ran.peer = None
-            error = never_ran
-        else:
-            self._add_end(error, ended)
-        unproven = self._child.unproven(peer=self._peer, stage="kill")
-        if unproven is not None:
-            error.hint = error.hint or unproven.hint
-            if unproven.reason != error.reason:
-                error.after(unproven.reason)
-        self._over = error
-        return error
-
-    def _add_end(self, error: LatchError, ended: ChildExit) -> None:
-        if ended.killed:
-            error.after(str(ended))
-        elif isinstance(error, PeerGone) and error.status is None and ended.status is not None:
-            error.status = ended.status
-            error.after(f"its sandbox {ended}")
-        tail = self._child.stderr_text().strip()
-        if tail:
-            error.after(f"its stderr ends: {_quoted(tail, self._limits.extension.max_quoted_chars)}")
-
-    def _check_gone(self, stage: str) -> None:
-        unproven = self._child.unproven(peer=self._peer, stage=stage)
-        if unproven is not None:
-            raise unproven
-
-    def _check_usable(self) -> None:
-        if self._over is not None:
-            raise self._over
-
-    def _refusal(self, refused: Refused, scope: Scope) -> PeerRefused:
-        text = encode_json(refused.error).decode("utf-8")
-        message = refused.error.get("message") if isinstance(refused.error, dict) else None
-        shown = _quoted(
-            message if isinstance(message, str) else text, self._limits.extension.max_quoted_chars
-        )
-        return PeerRefused(
-            f"answered with an error: {shown}", data=refused.error, peer=scope.peer, stage=scope.stage
-        )
+    def _refusal(self, answer: Refused, scope: Scope) -> PeerRefused:
+        return refused(answer.error, scope, quoted_chars=self._limits.extension.max_quoted_chars)
 
     def _as_dict(self, arguments: Mapping[str, Json]) -> dict[str, Json]:
         if not isinstance(arguments, Mapping):
@@ -568,32 +507,14 @@ def prepare_extension(
     entry, :class:`CommandUnusable` for its command, :class:`Denied` and :class:`UsageError` for the
     workspace.
     """
-    environment = _environment(settings, sandbox.machine.environment)
-    try:
-        return sandbox.planner.prepare_peer(
-            _peer(settings),
-            settings.command,
-            settings.args,
-            workspace=workspace,
-            environment=environment,
-            ro_paths=settings.ro_paths,
-            rw_paths=settings.rw_paths,
-            network=settings.network,
-            in_workspace=settings.cwd == "workspace",
-            features=features,
-        )
-    except ContainmentError as error:
-        raise ConfigError([_problem(settings, error.reason)], hint=error.hint) from error
-    except (CommandUnusable, Denied) as error:
-        # NOTE: found before anything runs that could be asked for its name.
-        error.peer = error.peer or _peer(settings)
-        raise
-
-
-def _problem(settings: ExtensionSettings, reason: str, key: str | None = None) -> ConfigProblem:
-    file = settings.sandbox.config_file
-    return ConfigProblem(
-        "settings" if file is None else str(file), reason, entry=f'extensions "{settings.name}"', key=key
+    return prepare_entry(
+        settings,
+        sandbox,
+        peer=_peer(settings),
+        table="extensions",
+        workspace=workspace,
+        environment=_environment(settings, sandbox.machine.environment),
+        features=features,
     )
 
 
@@ -607,23 +528,12 @@ def _lifecycle(settings: ExtensionSettings, limits: Limits) -> LifecycleLimits:
 
 def _environment(settings: ExtensionSettings, known: Mapping[str, str]) -> Mapping[str, str]:
     problems = [
-        _problem(settings, f'"{name}" is not set in the environment of this process', "env_from")
+        problem_of(
+            settings, "extensions", f'"{name}" is not set in the environment of this process', "env_from"
+        )
         for name in settings.env_from
         if name not in known
     ]
     if problems:
         raise ConfigError(problems, hint="set the variable, or remove its name from env_from")
     return MappingProxyType({**{name: known[name] for name in settings.env_from}, **settings.env})
-
-
-def _broken(error: WireError, scope: Scope) -> PeerError:
-    if error.limit is not None:
-        return PeerLimit(
-            error.reason, limit=error.limit, amount=error.amount or 0, peer=scope.peer, stage=scope.stage
-        )
-    return PeerProtocolError(error.reason, peer=scope.peer, stage=scope.stage)
-
-
-def _quoted(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    return f'"{line}"' if len(line) <= most else f'"...{line[-most:]}"'

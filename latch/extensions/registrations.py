@@ -22,6 +22,7 @@ from typing import Iterable, Mapping
 
 from ..errors import WireError
 from ..limits import ExtensionLimits
+from ..wire.excerpts import quote
 from ..wire.jsontext import Json
 
 __all__ = [
@@ -34,8 +35,6 @@ __all__ = [
     "RegistrationsBuilder",
     "ToolDeclaration",
     "fold_name",
-    "quote",
-    "shorten",
 ]
 
 EVENTS = frozenset(
@@ -227,17 +226,6 @@ METHODS = MappingProxyType(
 def fold_name(name: str) -> str:
     """Return *name* as it is compared with built-in ones: without case, ``-`` and ``_``."""
     return name.lower().replace("-", "").replace("_", "")
-
-
-def shorten(text: str, most: int) -> str:
-    """Return the first *most* characters of a peer's *text* as one line."""
-    line = " ".join(text[:most].splitlines())
-    return line if len(text) <= most else f"{line}..."
-
-
-def quote(text: str, most: int) -> str:
-    """Return the first *most* characters of a peer's *text* in quotes, as one line."""
-    return f'"{shorten(text, most)}"'
 
 
 def _fires(kind: str, name: str, registered: tuple[str, ...], allow: tuple[str, ...]) -> bool:

@@ -1,7 +1,7 @@
 """Bubblewrap on this machine: which one, what it can do, whether it works, and why not.
 
 There is no way round it: every failure is a :class:`SandboxUnavailable` whose cause and cure are
-named, and nothing runs. Whether it works is for the probe to say, which ``sandbox.py`` starts with
+named, and nothing is run without it. Whether it works is for the probe to say, which ``sandbox.py`` starts with
 exactly the options in use.
 
 Texts of bubblewrap are matched on their stable part: distributions change the hint at the end, newer
@@ -19,7 +19,8 @@ from types import MappingProxyType
 from typing import Iterator
 
 from ..errors import CommandUnusable, LatchError, SandboxUnavailable, WireError
-from ..limits import JsonLimits
+from ..limits import ExtensionLimits, JsonLimits
+from ..wire.excerpts import shorten
 from ..wire.jsontext import parse_json
 from .files import read_kernel_text
 from .machine import Machine
@@ -33,9 +34,13 @@ __all__ = [
     "Cause",
     "Surroundings",
     "explain_failure",
+    "explain_refusal",
     "find_bubblewrap",
+    "has_options",
+    "own_words",
     "parse_exit_code",
     "parse_init_pid",
+    "unaccounted",
     "unavailable",
 ]
 
@@ -46,6 +51,9 @@ BASELINE_OPTIONS = (
     "--json-status-fd", "--new-session", "--remount-ro", "--ro-bind", "--sync-fd", "--unsetenv",
     "--unshare-user",
 )  # fmt: skip
+
+# Two that every release lists, and no program that is something else.
+_TELLING_OPTIONS = ("--bind", "--ro-bind")
 
 # What is used where it is listed, and what it means when it is not.
 HARDENING_OPTIONS: MappingProxyType[str, str] = MappingProxyType(
@@ -77,6 +85,10 @@ class Cause:
     remedy: str
 
 
+_ANOTHER = (
+    "install the distribution's package bubblewrap anew, or name another bwrap in sandbox.bwrap; latch doctor "
+    "tries it"
+)
 # Ordered: the first cause with a matching text is the one, unless the host says more (see _refine).
 CAUSES = (
     Cause(
@@ -170,6 +182,19 @@ CAUSES = (
         "mount /proc before starting Latch",
     ),
     Cause(
+        "paths",
+        (
+            "Can't find source path",
+            "Can't bind mount",
+            "Can't mkdir",
+            "Can't create file at",
+            "Can't chdir to",
+            "execvp ",
+        ),
+        "bwrap cannot show or run what it was told to",
+        "see to it that what is named exists and may be read and run by this user",
+    ),
+    Cause(
         "too old",
         ("Unknown option",),
         "this bwrap is too old",
@@ -200,12 +225,26 @@ CAUSES = (
         "look for a hung mount below /usr or /etc",
     ),
     Cause(
+        "crash",
+        (),
+        "the sandbox broke down",
+        _ANOTHER,
+    ),
+    Cause(
+        "unusable",
+        (),
+        "this bwrap is no bubblewrap, or cannot run",
+        _ANOTHER,
+    ),
+    Cause(
         "unknown",
         (),
         "bwrap failed for a reason that is not known here",
-        "run latch doctor -v and read bwrap's own words",
+        _ANOTHER,
     ),
 )
+# What bubblewrap begins each of its own lines with, whatever its file is called.
+_PREFIX = "bwrap: "
 _CORRECT_SETTING = "correct sandbox.bwrap in the configuration, or remove it to use the system's"
 _SWAPPED = re.compile(
     r"Can't (bind mount .* on /newroot|find source path )(?P<place>/.*?): "
@@ -252,6 +291,14 @@ def unavailable(
     words = (f": {detail}" if detail else "") + (f' (it said: "{said}")' if said else "")
     hint = f"{cause.remedy}; or {_CORRECT_SETTING}" if configured else cause.remedy
     return SandboxUnavailable(f"cannot start {wanted}: {cause.sentence}{words}", cause=cause.name, hint=hint)
+
+
+def unaccounted(error: LatchError) -> LatchError:
+    """Return *error*, of a bwrap that was let go and told nothing of what it ran, without the claim that
+    nothing was run."""
+    if isinstance(error, SandboxUnavailable):
+        error.aftermath[:] = ["bwrap gave no account of what it ran"]
+    return error
 
 
 def find_bubblewrap(setting: Path | None, machine: Machine, *, workspace: Path | None, wanted: str) -> Path:
@@ -323,8 +370,40 @@ def _member(text: bytes, name: str, limits: JsonLimits) -> int | None:
     return number if isinstance(number, int) else None
 
 
+def has_options(features: frozenset[str]) -> bool:
+    """Say whether *features*, the options of a ``--help``, are those of some bubblewrap."""
+    return features.issuperset(_TELLING_OPTIONS)
+
+
+def own_words(said: str, *, quoted_chars: int = ExtensionLimits.max_quoted_chars) -> str:
+    """Return what an error may quote of what a bwrap *said*: its own line, or all where it has none."""
+    return shorten(_line_of(said), quoted_chars)
+
+
+def _line_of(said: str) -> str:
+    line = next((text for text in said.splitlines() if text.startswith(_PREFIX)), said.strip())
+    return line[len(_PREFIX) :] if line.startswith(_PREFIX) else line
+
+
+def explain_refusal(
+    said: str,
+    *,
+    wanted: str,
+    surroundings: Surroundings,
+    how: str = "",
+    quoted_chars: int = ExtensionLimits.max_quoted_chars,
+) -> SandboxUnavailable:
+    """Turn what a bwrap *said* that could not set up even a sandbox of ours into the error to raise.
+
+    *how* is how it ended, told where the words give no cause.
+    """
+    name = _refine(_line_of(said), surroundings)
+    detail = how if name == "unknown" else ""
+    return unavailable(name, wanted=wanted, detail=detail, said=own_words(said, quoted_chars=quoted_chars))
+
+
 def explain_failure(
-    stderr: str,
+    said: str,
     *,
     wanted: str,
     uid: int,
@@ -332,14 +411,15 @@ def explain_failure(
     hops: tuple[Path, ...],
     surroundings: Surroundings,
     pinned: tuple[str, ...] = (),
+    how: str = "",
+    quoted_chars: int = ExtensionLimits.max_quoted_chars,
 ) -> LatchError:
-    """Turn the words of a bwrap that ended without running its program into the error to raise.
+    """Turn what a bwrap *said* that ended without running its program into the error to raise.
 
-    *hops* are the files the program needs and the sandbox did not show, in the order in which the
+    As :func:`explain_refusal`, but the program or the plan may be to blame. *hops* are the files the program needs and the sandbox did not show, in the order in which the
     toolchain search passed them: the first is named. *pinned* are the sources that others may swap.
     """
-    line = next((text for text in stderr.splitlines() if text.startswith("bwrap: ")), stderr.strip())
-    words = line[len("bwrap: ") :] if line.startswith("bwrap: ") else line
+    words = _line_of(said)
     if words.startswith("execvp "):
         return _explain_exec(words, wanted=wanted, program=program, hops=hops)
     swapped = _SWAPPED.match(words)
@@ -352,7 +432,7 @@ def explain_failure(
         return CommandUnusable(
             f"cannot start {wanted}: {words}", status=125, hint="name fewer paths in ro_paths and rw_paths"
         )
-    return unavailable(_refine(words, surroundings), wanted=wanted, said=words)
+    return explain_refusal(said, wanted=wanted, surroundings=surroundings, how=how, quoted_chars=quoted_chars)
 
 
 def _refine(words: str, surroundings: Surroundings) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator
 
-from ..errors import ContainmentError, LatchError, SandboxUnavailable
+from ..errors import ContainmentError, DeadlineMissed, LatchError, SandboxUnavailable
 from ..limits import DEFAULT, Limits
 from ..settings import SandboxSettings
 from .bubblewrap import (
@@ -22,15 +22,20 @@ from .bubblewrap import (
     Bubblewrap,
     Surroundings,
     explain_failure,
+    explain_refusal,
     find_bubblewrap,
+    has_options,
+    own_words,
+    unaccounted,
     unavailable,
 )
-from .child import Child
+from .child import Child, ChildExit
 from .ledger import Entry, Ledger, Swept, check_state, has_dead_host, read_entries, sweep
 from .machine import Machine
 from .planning import Planner, Prepared
+from .processes import is_want
 from .scope import Scope
-from .starting import Starter, telling_what
+from .starting import Answer, Heard, Starter, hang, is_crash, telling_what
 from .throwaway import remove_left_places, states_of_places
 
 __all__ = ["Sandbox"]
@@ -57,7 +62,9 @@ class _Failure:
     def told_of(self, wanted: str) -> SandboxUnavailable:
         """Return the same failure for another who *wanted* something at the same time."""
         reason = self.error.reason.replace(f"cannot start {self.wanted}", f"cannot start {wanted}", 1)
-        return SandboxUnavailable(reason, cause=self.error.cause, hint=self.error.hint or "")
+        error = SandboxUnavailable(reason, cause=self.error.cause, hint=self.error.hint or "")
+        error.aftermath[:] = self.error.aftermath
+        return error
 
 
 class _Turn:
@@ -203,44 +210,86 @@ class Sandbox:
     def _probe(self, path: Path, scope: Scope, *, wanted: str, network: bool) -> Bubblewrap:
         within = scope.within(self._limits.process.probe_seconds, peer="bwrap", stage="probe")
         try:
-            help_text = self._starter.ask(path, "--help", within)
-            features = frozenset(word for word in help_text.split() if word.startswith("--"))
-            lacking = [option for option in BASELINE_OPTIONS if option not in features]
-            if lacking and any(line.startswith("bwrap: ") for line in help_text.splitlines()):
-                # NOTE: it looks at where it is before it looks at its arguments, and gives up there.
-                raise self._refusal(help_text, wanted=wanted, program=str(path))
-            if lacking:
-                raise unavailable("too old", wanted=wanted, detail=f"no {' '.join(lacking)}")
-            version = self._starter.ask(path, "--version", within).strip()
-            found = Bubblewrap(path=path, version=version.rpartition(" ")[2], features=features)
+            answer = self._starter.ask(path, "--help", within, wanted=wanted)
+            features = frozenset(word for word in answer.text.split() if word.startswith("--"))
+            self._check_features(features, answer, wanted=wanted)
+            version = self._starter.ask(path, "--version", within, wanted=wanted).text.split()
+            found = Bubblewrap(
+                path=path, version=self._quoted(version[-1]) if version else "unknown", features=features
+            )
             self._probe_inside(found, within, wanted=wanted, network=network)
-        except TimeoutError as error:
+        except DeadlineMissed:
+            # NOTE: only the caller's own comes here, and is told as that of its own stage.
             scope.check()
-            raise unavailable("hang", wanted=wanted) from error
+            raise
         except ContainmentError as error:
             detail = f'"{error.path}" is not mounted as it was planned'
             raise unavailable("unsound", wanted=wanted, detail=detail) from error
         except OSError as error:
-            raise unavailable("unknown", wanted=wanted, detail=str(error.strerror)) from error
+            if is_want(error):
+                raise
+            raise unavailable("unusable", wanted=wanted, detail=str(error.strerror)) from error
         return found
+
+    def _check_features(self, features: frozenset[str], answer: Answer, *, wanted: str) -> None:
+        """Refuse a bwrap whose *answer* to ``--help`` does not list what every start needs."""
+        lacking = [option for option in BASELINE_OPTIONS if option not in features]
+        if not lacking:
+            return
+        if any(line.startswith("bwrap: ") for line in answer.text.splitlines()):
+            # NOTE: it looks at where it is before it looks at its arguments, and gives up there.
+            raise self._refusal(answer.text, answer.ending, wanted=wanted)
+        if has_options(features) and not is_crash(answer.ending):
+            raise unavailable("too old", wanted=wanted, detail=f"no {' '.join(lacking)}")
+        said = self._quoted(answer.text)
+        detail = str(answer.ending) if said else f"{answer.ending}, having printed nothing"
+        raise unavailable("unusable", wanted=wanted, detail=detail, said=said)
 
     def _probe_inside(self, bubblewrap: Bubblewrap, scope: Scope, *, wanted: str, network: bool) -> None:
         prepared = self._planner.prepare_probe(
             ("/bin/sh", "-c", _PROBE_SCRIPT), wanted=wanted, network=network, features=bubblewrap.features
         )
-        said = bytearray()
-        child = self._start(bubblewrap, prepared, scope, stdin=None)
-        ended = child.run_out(scope, on_stdout=said.extend, on_stderr=lambda _: None)
+        child = self._starter.start(
+            bubblewrap,
+            prepared,
+            scope,
+            stdin=None,
+            explain=lambda said, ended: self._refusal(said, ended, wanted=wanted),
+        )
+        heard = Heard(self._limits.process.stderr_tail_bytes)
+        try:
+            ended = child.run_out(scope, on_stdout=heard.add, on_stderr=lambda _: None)
+        except DeadlineMissed as error:
+            said = self._quoted(heard.after(child.stderr_text()))
+            failure = hang(scope, scope, missing="end of the probe", wanted=wanted, said=said)
+            failure.aftermath += error.aftermath
+            raise failure from error
         if not ended.executed:
-            raise self._explain(child.stderr_text(), prepared)
+            raise unaccounted(self._refusal(child.stderr_text(), ended, wanted=wanted))
+        if is_crash(ended):
+            said = self._quoted(child.stderr_text())
+            raise unavailable("crash", wanted=wanted, detail=f"the probe {ended}", said=said)
         # NOTE: process 1 is the file itself, whatever it is called, or what it hands over to.
         own = "init: " + os.fsdecode(os.fsencode(bubblewrap.path.name)[:_COMM_BYTES])
-        lines = os.fsdecode(bytes(said)).split("\n")[:-1]
+        lines = os.fsdecode(bytes(heard.data)).split("\n")[:-1]
         answer = ["init: bwrap" if line == own else line for line in lines]
         wrong = [line for line in answer if line not in _PROBE_ANSWER]
         wrong += [f"no {line}" for line in _PROBE_ANSWER if line not in answer]
         if wrong or ended.status != 0:
             raise unavailable("unsound", wanted=wanted, detail="; ".join(wrong) or str(ended))
+
+    def _refusal(self, said: str, ended: ChildExit, *, wanted: str) -> SandboxUnavailable:
+        """Return the error for a bwrap that would not run what is ours: no operator's path is to blame."""
+        return explain_refusal(
+            said,
+            wanted=wanted,
+            surroundings=Surroundings.look(),
+            how=str(ended),
+            quoted_chars=self._limits.extension.max_quoted_chars,
+        )
+
+    def _quoted(self, said: str) -> str:
+        return own_words(said, quoted_chars=self._limits.extension.max_quoted_chars)
 
     # -- starting ---------------------------------------------------------------------------------
 
@@ -257,43 +306,33 @@ class Sandbox:
             self._settings.bwrap, self._machine, workspace=Path(prepared.workspace), wanted=wanted
         )
         bubblewrap = self._working(path, scope, wanted=wanted, network=network)
-        return self._start(bubblewrap, prepared, scope, stdin=stdin)
+        return self._starter.start(
+            bubblewrap,
+            prepared,
+            scope,
+            stdin=stdin,
+            explain=lambda said, ended: self._explain(said, ended, prepared),
+        )
 
     def explain(self, child: Child, prepared: Prepared) -> LatchError | None:
-        """Return why an ended *child* never ran its program, or None when it did."""
+        """Return why an ended *child*, past its gate, never ran its program as far as bwrap told, or None
+        when it did."""
         if child.exit is None or child.exit.executed:
             return None
-        return self._explain(child.stderr_text(), prepared)
+        # NOTE: past its gate other words may be those of what it ran.
+        lines = child.stderr_text().splitlines()
+        own = "\n".join(line for line in lines if line.startswith("bwrap: "))
+        return unaccounted(self._explain(own, child.exit, prepared))
 
-    def _explain(self, stderr: str, prepared: Prepared) -> LatchError:
-        return self._refusal(
-            stderr,
+    def _explain(self, said: str, ended: ChildExit, prepared: Prepared) -> LatchError:
+        return explain_failure(
+            said,
             wanted=prepared.wanted,
+            uid=self._machine.uid,
             program=prepared.program,
             hops=self._planner.hidden_hops(prepared),
-            pinned=tuple(one.arguments[0] for one in prepared.plan.operations if one.pinned),
-        )
-
-    def _refusal(
-        self,
-        stderr: str,
-        *,
-        wanted: str,
-        program: str,
-        hops: tuple[Path, ...] = (),
-        pinned: tuple[str, ...] = (),
-    ) -> LatchError:
-        return explain_failure(
-            stderr,
-            wanted=wanted,
-            uid=self._machine.uid,
-            program=program,
-            hops=hops,
             surroundings=Surroundings.look(),
-            pinned=pinned,
-        )
-
-    def _start(self, bubblewrap: Bubblewrap, prepared: Prepared, scope: Scope, *, stdin: int | None) -> Child:
-        return self._starter.start(
-            bubblewrap, prepared, scope, stdin=stdin, explain=lambda said: self._explain(said, prepared)
+            pinned=tuple(one.arguments[0] for one in prepared.plan.operations if one.pinned),
+            how=str(ended),
+            quoted_chars=self._limits.extension.max_quoted_chars,
         )

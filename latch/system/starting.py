@@ -3,6 +3,9 @@
 A start goes: token into the ledger; spawn; process 1 named on the information pipe; limits set, processes
 recorded and mounts looked at while the child waits at its gate; gate opened (security.md T1, T16, T24). Whatever
 fails on the way ends the child before the error leaves.
+
+The way to the open gate has a deadline of its own. Until then nothing but bubblewrap runs: whatever hangs,
+dies or says a word is bubblewrap, and the error is that of a missing sandbox.
 """
 
 from __future__ import annotations
@@ -13,15 +16,15 @@ import platform
 import resource
 import select
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Iterator
 
-from ..errors import DeadlineMissed, LatchError, PeerGone, StoreError, UsageError
+from ..errors import DeadlineMissed, LatchError, SandboxUnavailable, StoreError, UsageError, seconds_text
 from ..limits import Limits, ProcessLimits
 from . import cgroup, kernelcalls, spawner
-from .bubblewrap import Bubblewrap, unavailable
-from .child import Child, Pipes
+from .bubblewrap import Bubblewrap, own_words, unaccounted, unavailable
+from .child import Child, ChildExit, Pipes
 from .files import ensure_directory
 from .ledger import TOKEN_VARIABLE, Ledger, group_name
 from .mounts import expect_mounts, find_unplanned, is_set_up, may_be_set_up, read_mounts
@@ -31,13 +34,37 @@ from .planning import Prepared
 from .processes import identify, is_want, own_processes
 from .scope import Scope
 
-__all__ = ["Starter", "pipes_and_request", "telling_what"]
+__all__ = ["Answer", "Heard", "Starter", "hang", "is_crash", "pipes_and_request", "telling_what"]
 
 # Since this kernel RLIMIT_NPROC counts a user namespace's own tasks (its change is in ucounts).
 _NPROC_PER_NAMESPACE = (5, 14)
 
 # The monitor and process 1, which are in the control group beside what the program may have.
 _BUBBLEWRAPS_PROCESSES = 2
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a bubblewrap said about itself, on both streams, and how it ended then."""
+
+    text: str
+    ending: ChildExit
+
+
+class Heard:
+    """The first *most* bytes that are written to a stdout."""
+
+    def __init__(self, most: int) -> None:
+        self.data = bytearray()
+        self._most = most
+
+    def add(self, chunk: bytes) -> None:
+        """Take what was read."""
+        self.data += chunk[: self._most - len(self.data)]
+
+    def after(self, stderr: str) -> str:
+        """Return all that was said: *stderr*, and then this."""
+        return f"{stderr}\n{self.data.decode('utf-8', 'replace')}"
 
 
 class Starter:
@@ -56,20 +83,28 @@ class Starter:
         scope: Scope,
         *,
         stdin: int | None,
-        explain: Callable[[str], LatchError],
+        explain: Callable[[str, ChildExit], LatchError],
     ) -> Child:
         """Start *prepared* with *bubblewrap* and return the child, past its gate.
 
-        *explain* turns the words of a bubblewrap that could not set up the sandbox into the error.
+        *explain* turns what a bubblewrap said that could not set up the sandbox, and how it ended, into the
+        error. One that takes longer than ``probe_seconds``, or than the stage of *scope* has, hangs: that is
+        a :class:`SandboxUnavailable` as well, while a caller's own deadline stays what it is.
         """
+        within = scope.within(self._limits.process.probe_seconds)
         for path in prepared.plan.required:
             if not os.path.exists(path):
                 ensure_directory(path)
         with telling_what(prepared.wanted):
             token = self._ledger.begin(prepared.wanted, groups=self._groups)
-            child, group = self._spawn(bubblewrap, prepared.plan, token, stdin, scope)
             try:
-                is_set_up = self._pass_gate(child, token, group, prepared.plan, scope)
+                child, group = self._spawn(bubblewrap, prepared.plan, token, stdin, within)
+            except DeadlineMissed as error:
+                raise self._hang(within, scope, prepared.wanted, said="") from error
+            try:
+                is_set_up = self._pass_gate(child, token, group, prepared.plan, within)
+            except DeadlineMissed as error:
+                raise self._end_hanging(child, prepared, within, scope) from error
             except BaseException as error:
                 child.end_after(error, scope)
                 raise
@@ -77,26 +112,59 @@ class Starter:
             return child
         raise self._end_unstarted(child, prepared, scope, explain)
 
+    def _end_hanging(
+        self, child: Child, prepared: Prepared, within: Scope, scope: Scope
+    ) -> SandboxUnavailable:
+        heard = self._listen(child)
+        try:
+            child.tend()
+            failure = self._hang(within, scope, prepared.wanted, said=heard.after(child.stderr_text()))
+        except BaseException as error:
+            child.end_after(error, scope)
+            raise
+        child.end_after(failure, scope)
+        return failure
+
     def _end_unstarted(
-        self, child: Child, prepared: Prepared, scope: Scope, explain: Callable[[str], LatchError]
+        self, child: Child, prepared: Prepared, scope: Scope, explain: Callable[[str, ChildExit], LatchError]
     ) -> LatchError:
+        heard = self._listen(child)
         try:
             # NOTE: its sandbox is gone, so it is about to end by itself and to say why.
             with child.driving():
                 child.wait_exit(scope.shielded(self._limits.process.drain_seconds))
         except DeadlineMissed:
             pass
+        has_ended = _has_ended(child.monitor_pid, scope, self._limits.process)
         ended = child.end(scope.shielded(self._limits.process.kill_seconds))
-        error = PeerGone(
-            f"bubblewrap {ended} before the sandbox was set up",
-            status=ended.status,
-            stderr_tail=child.stderr_text(),
-            peer=scope.peer or prepared.wanted,
-            stage=scope.stage,
-        )
-        failure = error if ended.executed else explain(child.stderr_text())
+        said = heard.after(child.stderr_text())
+        failure = self._unstarted(ended, said, prepared.wanted, has_ended=has_ended) or explain(said, ended)
         child.end_after(failure, scope)
         return failure
+
+    def _unstarted(self, ended: ChildExit, said: str, wanted: str, *, has_ended: bool) -> LatchError | None:
+        """Return the error for an end that no words explain, or None."""
+        words = self._quoted(said)
+        if ended.killed or not has_ended:
+            detail = "no sandbox came of it, and it did not end"
+            return unavailable("hang", wanted=wanted, detail=detail, said=words)
+        if is_crash(ended):
+            return unavailable("crash", wanted=wanted, detail=f"bwrap {ended}", said=words)
+        if ended.executed:
+            detail = f"bwrap {ended}, as if of a program that was not to run yet"
+            return unaccounted(unavailable("unsound", wanted=wanted, detail=detail, said=words))
+        return None
+
+    def _listen(self, child: Child) -> Heard:
+        heard = Heard(self._limits.process.stderr_tail_bytes)
+        child.on_idle = heard.add
+        return heard
+
+    def _hang(self, within: Scope, scope: Scope, wanted: str, *, said: str) -> SandboxUnavailable:
+        return hang(within, scope, missing="sandbox", wanted=wanted, said=self._quoted(said))
+
+    def _quoted(self, said: str) -> str:
+        return own_words(said, quoted_chars=self._limits.extension.max_quoted_chars)
 
     def _spawn(
         self, bubblewrap: Bubblewrap, plan: SandboxPlan, token: str, stdin: int | None, scope: Scope
@@ -131,10 +199,11 @@ class Starter:
             raise
         return child, group
 
-    def ask(self, program: Path, option: str, scope: Scope) -> str:
-        """Return what bubblewrap says about itself on *option*, which starts nothing inside.
+    def ask(self, program: Path, option: str, scope: Scope, *, wanted: str) -> Answer:
+        """Return what bubblewrap answers on *option*, which starts nothing inside.
 
-        Recorded like any start: a bubblewrap that hangs must not outlive a killed host either.
+        Recorded like any start: a bubblewrap that hangs must not outlive a killed host either, and is a
+        :class:`SandboxUnavailable` by the same rule.
         """
         output, child_output = os.pipe()
         try:
@@ -158,11 +227,19 @@ class Starter:
                 if _is_refusal(error):
                     self._ledger.ended(token)
                 raise
+            said = bytearray()
+            has_ended = False
             try:
-                return _read_all(output, scope, self._limits.process)
+                _read_all(output, said, scope, self._limits.process)
+                has_ended = _has_ended(process.pid, scope, self._limits.process)
+            except DeadlineMissed as error:
+                words = self._quoted(said.decode("utf-8", "replace"))
+                raise hang(scope, scope, missing=f"answer to {option}", wanted=wanted, said=words) from error
             finally:
                 if spawner.end_group(process, seconds=self._limits.process.kill_seconds):
                     self._ledger.ended(token)
+            ending = _ending(process.returncode, killed=not has_ended)
+            return Answer(said.decode("utf-8", "replace"), ending)
         finally:
             os.close(output)
 
@@ -252,15 +329,50 @@ class Starter:
         return True
 
 
-def _read_all(descriptor: int, scope: Scope, limits: ProcessLimits) -> str:
-    said = bytearray()
+def hang(within: Scope, scope: Scope, *, missing: str, wanted: str, said: str) -> SandboxUnavailable:
+    """Return the error for a bubblewrap of which there was no *missing* when *within*, a part of *scope*, ended.
+
+    Where it was the caller's own deadline that passed, its :class:`DeadlineMissed` is raised instead: that of
+    a scope without a stage, or one that an outer scope had set.
+    """
+    try:
+        scope.check()
+    except DeadlineMissed as error:
+        if not error.own or scope.stage is None:
+            raise
+    detail = f"no {missing} within {seconds_text(within.seconds or 0.0)}"
+    return unavailable("hang", wanted=wanted, detail=detail, said=said)
+
+
+def is_crash(ended: ChildExit) -> bool:
+    """Say whether it was a signal that ended it, told as a shell tells it."""
+    # signal(7): the highest is 64
+    return ended.status is not None and 128 < ended.status <= 192
+
+
+def _read_all(descriptor: int, said: bytearray, scope: Scope, limits: ProcessLimits) -> None:
     while len(said) < limits.max_help_bytes:
         scope.wait([descriptor])
         chunk = os.read(descriptor, limits.read_bytes)
         if not chunk:
             break
         said += chunk
-    return said.decode("utf-8", "replace")
+
+
+def _has_ended(pid: int, scope: Scope, limits: ProcessLimits) -> bool:
+    """Say whether process *pid*, which has said all, ends by itself; it is not reaped."""
+    within = scope.shielded(limits.drain_seconds)
+    try:
+        while identify(pid) is not None:
+            within.pause(limits.reap_poll_seconds)
+    except DeadlineMissed:
+        return False
+    return True
+
+
+def _ending(code: int | None, *, killed: bool) -> ChildExit:
+    status = 128 - code if code is not None and code < 0 else code
+    return ChildExit(status, executed=False, killed=killed)
 
 
 def _is_refusal(error: BaseException) -> bool:

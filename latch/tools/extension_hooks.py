@@ -22,9 +22,9 @@ from typing import Callable, Iterable, Sequence
 from ..errors import ConcurrentUse, LatchError
 from ..extensions.hooks import GuardAnswer, strictest
 from ..extensions.host import ExtensionHost
-from ..extensions.registrations import quote
 from ..limits import ExtensionLimits
 from ..system.scope import Scope
+from ..wire.excerpts import quote
 from ..wire.jsontext import Json, canonical_json
 
 __all__ = ["ContextSources", "Observers", "ask_guards", "transform"]

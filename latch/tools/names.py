@@ -16,7 +16,7 @@ from typing import Iterable, Mapping
 from ..extensions.host import ExtensionHost
 from ..extensions.registrations import fold_name
 
-__all__ = ["BUILT_IN_COMMANDS", "BUILT_IN_TOOLS", "catalogue_names"]
+__all__ = ["BUILT_IN_COMMANDS", "BUILT_IN_TOOLS", "catalogue_names", "server_of"]
 
 # spec/kernel.md, "Built-in tools"; the last row are the controls of spawn_agent
 BUILT_IN_TOOLS = frozenset(
@@ -40,6 +40,8 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 # security.md T29: prefixes by which our own mapping is known
 _OUR_PREFIXES = ("mcp_", "ext_", "latch_")
 _DIGEST_CHARS = 24
+# spec/mcp.md, "Wire"
+_SERVER_TOOL = re.compile(r"mcp_([A-Za-z0-9-]{1,32})_[0-9a-f]{24}\Z")
 _BUILT_IN = frozenset(map(fold_name, BUILT_IN_TOOLS))
 
 
@@ -62,6 +64,12 @@ def catalogue_names(hosts: Iterable[ExtensionHost]) -> Mapping[tuple[str, str], 
             for extension, name in tools
         }
     )
+
+
+def server_of(name: str) -> str | None:
+    """Return the MCP server whose tool has the catalogue *name*; None for a name of another kind."""
+    found = _SERVER_TOOL.match(name)
+    return found[1] if found else None
 
 
 def _may_stay(name: str) -> bool:

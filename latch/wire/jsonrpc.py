@@ -43,6 +43,7 @@ __all__ = [
     "encode_notification",
     "encode_request",
     "encode_result",
+    "message_of",
     "parse_message",
     "same_id",
 ]
@@ -105,7 +106,11 @@ Message = Union[Request, Notification, Response, Failure]
 
 def parse_message(body: bytes, limits: JsonLimits) -> Message:
     """Return the message in *body*; :class:`WireError` when it is not exactly one."""
-    members = parse_json(body, limits)
+    return message_of(parse_json(body, limits))
+
+
+def message_of(members: Json) -> Message:
+    """Return the message that a parsed body or an item of a batch is; :class:`WireError` when it is none."""
     if type(members) is not dict:
         raise WireError(f"expected one message object, got {_KINDS.get(type(members), 'null')}")
     if members.get("jsonrpc") != "2.0":

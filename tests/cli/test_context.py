@@ -39,7 +39,7 @@ def test_the_file_to_write_is_named_where_there_is_none(tmp_path: Path) -> None:
     known = options(None, tmp_path)
     settings, file = load_settings(known), tmp_path / ".latch" / "config.toml"
     assert configuration_file(known, settings) == file
-    assert configured_hint(known, settings) == f"none is configured; add [[extensions]] to {file}"
+    assert configured_hint(known, settings, "extensions") == f"none is configured; add [[extensions]] to {file}"
 
 
 def test_the_extensions_of_a_named_file_are_listed_with_it(tmp_path: Path) -> None:
@@ -49,4 +49,7 @@ def test_the_extensions_of_a_named_file_are_listed_with_it(tmp_path: Path) -> No
     known = options(file, tmp_path)
     settings = load_settings(known)
     assert configuration_file(known, settings) == file
-    assert configured_hint(known, settings) == f"configured in {file}: one, two"
+    assert configured_hint(known, settings, "extensions") == f"configured in {file}: one, two"
+    both = configured_hint(known, settings, "mcp_servers", "extensions")
+    assert both == f"configured in {file}: one, two"
+    assert configured_hint(known, settings, "mcp_servers") == f"none is configured; add [[mcp_servers]] to {file}"

@@ -1,19 +1,128 @@
-"""cli/findings.py: what of a machine's surroundings doctor names, and what it creates for that: nothing."""
+"""cli/findings.py: what doctor names of entries and surroundings; it creates nothing for that and contacts
+nobody."""
 
 from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from latch.cli.findings import Finding, find_certificates, find_proxies, find_sockets, probe_network
+from latch.cli.findings import (
+    Finding,
+    examine_entry,
+    find_certificates,
+    find_proxies,
+    find_sockets,
+    probe_network,
+)
 from latch.errors import Cancelled
 from latch.limits import FileLimits
+from latch.settings import ExtensionSettings, McpServerSettings
+from latch.system.peer import Entry
 from latch.system.scope import CancelToken, Scope
 from tests.support.fake_bwrap import altered_bwrap
 from tests.support.sandboxes import Place, place_in
+
+# -- entries
+
+EXAMPLE = "https://example.com:8443/mcp?key=hunter2"
+BAD_BUNDLE = 'settings: mcp_servers "x": ca_bundle: "/nonexistent/ca.pem" cannot be read'
+
+
+def extension(**keys: Any) -> ExtensionSettings:
+    return ExtensionSettings("x", **{"command": "/bin/sh", **keys})
+
+
+def program(**keys: Any) -> McpServerSettings:
+    return McpServerSettings("x", "stdio", **{"command": "/bin/sh", **keys})
+
+
+def remote(**keys: Any) -> McpServerSettings:
+    return McpServerSettings("x", "streamable_http", **{"url": EXAMPLE, **keys})
+
+
+def examine(entry: Entry, place: Place) -> list[Finding]:
+    """Return what is found of *entry*."""
+    return list(examine_entry(entry, place.sandbox, workspace=place.workspace, features=frozenset()))
+
+
+@pytest.mark.parametrize(
+    ("entry", "subject"), [(extension(), 'extension "x"'), (program(), 'MCP server "x"')], ids=str
+)
+def test_t6_a_program_is_named_by_what_it_resolves_to_and_what_it_may_write(
+    tmp_path: Path, entry: Entry, subject: str
+) -> None:
+    place = place_in(tmp_path)
+    (place.workspace / "sh").symlink_to("/bin/true")
+    (place.home / "cache").mkdir()
+    entry = replace(entry, command="sh", rw_paths=(place.home / "cache",))
+    shell = next(path for path in place.path.split(":") if os.path.exists(f"{path}/sh"))
+    assert examine(entry, place.with_path(place.workspace)) == [
+        Finding(subject, "ok", f"runs {shell}/sh"),
+        Finding(subject, "note", f"may write {place.home / 'cache'}"),
+    ]
+
+
+@pytest.mark.parametrize("entry", [extension(command="absent"), program(command="absent"), remote(url="")])
+def test_an_entry_that_is_disabled_is_not_looked_at(tmp_path: Path, entry: Entry) -> None:
+    (found,) = examine(replace(entry, enabled=False), place_in(tmp_path))
+    assert (found.state, found.text) == ("ok", "disabled")
+
+
+def test_a_server_is_named_by_its_origin_alone(tmp_path: Path) -> None:
+    assert examine(remote(), place_in(tmp_path)) == [
+        Finding('MCP server "x"', "ok", "reached at https://example.com:8443")
+    ]
+
+
+def test_t27_what_a_server_is_sent_is_told_without_its_value(tmp_path: Path) -> None:
+    place = replace(place_in(tmp_path), environment={"TOKEN": "hunter2", "KEY": "hunter2"})
+    bundle = tmp_path / "ca.pem"
+    bundle.touch()
+    entry = remote(
+        bearer_token_env="TOKEN", headers_from_env={"X-A": "KEY", "X-B": "TOKEN"}, ca_bundle=bundle
+    )
+    (found,) = examine(entry, place)
+    sent = "sent: TOKEN, KEY of the environment"
+    assert found.text == f"reached at https://example.com:8443; {sent}; certificates: {bundle}"
+
+
+UNSET = "is not set in the environment of this process"
+
+
+@pytest.mark.parametrize(
+    ("entry", "text", "exit"),
+    [
+        (program(env_from=("A", "KEY", "B")), f'env_from: "A", "B" {UNSET}', 5),
+        (remote(bearer_token_env="A"), f'bearer_token_env: "A" {UNSET}', 5),
+        (remote(bearer_token_env="EMPTY"), f'bearer_token_env: "EMPTY" {UNSET}', 5),
+        (remote(headers_from_env={"X": "KEY", "Y": "A"}), f'headers_from_env: "A" {UNSET}', 5),
+        (remote(ca_bundle=Path("/nonexistent/ca.pem")), BAD_BUNDLE, 2),
+        (program(command="absent"), 'MCP server "x": "absent" was not found', 2),
+        (extension(command="absent"), 'extension "x": "absent" was not found', 2),
+    ],
+)
+def test_an_entry_that_could_not_start_fails(tmp_path: Path, entry: Entry, text: str, exit: int) -> None:
+    (found,) = examine(entry, replace(place_in(tmp_path), environment={"KEY": "hunter2", "EMPTY": ""}))
+    assert (found.state, found.exit) == ("fail", exit)
+    assert found.text.startswith(text) and "hunter2" not in found.text
+
+
+def test_the_cure_of_a_variable_that_is_not_set_names_the_key(tmp_path: Path) -> None:
+    (found,) = examine(remote(bearer_token_env="A"), place_in(tmp_path))
+    assert found.hint == "set it, or change bearer_token_env of the entry"
+
+
+@pytest.mark.parametrize("entry", [extension(), program()], ids=["extension", "server"])
+def test_a_workspace_that_cannot_be_used_is_no_fault_of_an_entry(tmp_path: Path, entry: Entry) -> None:
+    place = place_in(tmp_path)
+    (found,) = examine(entry, place.at(tmp_path / "absent"))
+    assert found.state == "note" and found.text.startswith("not looked at: ")
+
 
 # -- certificates and proxies
 

@@ -10,7 +10,7 @@ import pytest
 from latch import settings as values
 from latch.config.load import Settings
 from latch.errors import ConfigError, ConfigProblem
-from latch.limits import ExtensionLimits, FileLimits, LifecycleLimits, Limits, ResourceLimits
+from latch.limits import ExtensionLimits, FileLimits, LifecycleLimits, Limits, McpLimits, ResourceLimits
 from latch.system.bindsources import find_private_places
 from latch.system.machine import Machine
 
@@ -61,7 +61,7 @@ def test_without_a_file_there_are_defaults_and_nothing_is_made(machine: Machine)
     before = listing(machine.home)
     settings = Settings.load(machine=machine)
     assert settings.file is None
-    assert settings.extensions == ()
+    assert settings.extensions == () and settings.mcp_servers == ()
     assert settings.lifecycle == LifecycleLimits()
     assert settings.sandbox.resources == ResourceLimits()
     assert settings.sandbox.bwrap is None
@@ -159,6 +159,55 @@ def test_an_entry_has_the_defaults_of_its_page(machine: Machine) -> None:
     assert settings.origins["extensions.B-2.lifecycle.spawn_seconds"] == str(settings.file)
 
 
+def test_every_key_of_a_server_is_taken_over_and_only_those_of_its_transport(machine: Machine) -> None:
+    settings = load(machine, (FIXTURES / "good" / "servers.toml").read_text(encoding="utf-8"))
+    assert settings.mcp_servers == (
+        values.McpServerSettings(
+            name="files",
+            transport="stdio",
+            enabled=False,
+            timeout_seconds=3600,
+            command=str(machine.home / "bin" / "files"),
+            args=("--root", ""),
+            env={"FILES_LEVEL": "2"},
+            env_from=("FILES_TOKEN",),
+            ro_paths=(Path("/opt/toolchain"), machine.home / "rules"),
+            rw_paths=(machine.home / "files-cache",),
+            network=False,
+            cwd="workspace",
+            lifetime="call",
+            sandbox=settings.sandbox,
+        ),
+        values.McpServerSettings(
+            name="Remote-2",
+            transport="streamable_http",
+            timeout_seconds=1.5,
+            url="https://example.com:8443/mcp?tenant=7",
+            bearer_token_env="EXAMPLE_MCP_TOKEN",
+            headers_from_env={"X-Api-Key": "EXAMPLE_KEY", "x-other": "_2"},
+            ca_bundle=machine.home / "ca.pem",
+            sandbox=settings.sandbox,
+        ),
+        values.McpServerSettings(name="a", transport="stdio", command="a", sandbox=settings.sandbox),
+        values.McpServerSettings(
+            name="b", transport="streamable_http", url="http://localhost", sandbox=settings.sandbox
+        ),
+    )
+    file = str(settings.file)
+    program = ("args", "env", "env_from", "ro_paths", "rw_paths", "network", "cwd", "lifetime")
+    remote = ("bearer_token_env", "headers_from_env", "ca_bundle")
+    both = ("enabled", "timeout_seconds")
+    assert {key: origin for key, origin in settings.origins.items() if key.startswith("mcp_servers.")} == {
+        **{f"mcp_servers.{name}.{key}": file for name in ("files", "a") for key in ("name", "command")},
+        **{f"mcp_servers.{name}.{key}": file for name in ("Remote-2", "b") for key in ("name", "url")},
+        **{f"mcp_servers.{name}.transport": file for name in ("files", "Remote-2", "a", "b")},
+        **{f"mcp_servers.files.{key}": file for key in (*both, *program)},
+        **{f"mcp_servers.Remote-2.{key}": file for key in (*both, *remote)},
+        **{f"mcp_servers.a.{key}": "default" for key in (*both, *program)},
+        **{f"mcp_servers.b.{key}": "default" for key in (*both, *remote)},
+    }
+
+
 @pytest.mark.parametrize("path", sorted((FIXTURES / "good").glob("*.toml")), ids=lambda path: str(path.stem))
 def test_a_good_file_is_loaded_by_name(path: Path, machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -249,6 +298,11 @@ def test_the_limits_handed_in_hold_where_the_file_is_silent(machine: Machine) ->
     write(machine, "[extension_lifecycle]\nexit_seconds = 3\n")
     with pytest.raises(ConfigError, match="at most 2, found 3"):
         Settings.load(machine=machine, limits=limits)
+    write(machine, STDIO + "timeout_seconds = 2")
+    with pytest.raises(ConfigError, match="from 3 to 4, found 2"):
+        Settings.load(
+            machine=machine, limits=Limits(mcp=McpLimits(min_timeout_seconds=3, max_timeout_seconds=4))
+        )
     with pytest.raises(ConfigError, match="is larger than 8 bytes"):
         Settings.load(machine=machine, limits=Limits(file=FileLimits(max_config_bytes=8)))
 
@@ -258,6 +312,10 @@ def test_the_limits_handed_in_hold_where_the_file_is_silent(machine: Machine) ->
 ENTRY = '[[extensions]]\nname = "x"\ncommand = "x"\n'
 NAME = "[[extensions]]\ncommand = 'x'\nname = "
 COMMAND = "[[extensions]]\nname = 'x'\ncommand = "
+SERVER = '[[mcp_servers]]\nname = "x"\n'
+STDIO = SERVER + 'transport = "stdio"\ncommand = "x"\n'
+HTTP = SERVER + 'transport = "streamable_http"\nurl = "https://example.com"\n'
+S = 'mcp_servers[0] "x"'
 LIFECYCLE = "extension_lifecycle"
 FIRST = "extensions[0]"
 X = 'extensions[0] "x"'
@@ -299,7 +357,12 @@ VARIABLE = "is no name of a variable: letters, digits and _, no digit first"
         ("[sandbox]\nvar_tmp_bytes = true", "sandbox", "var_tmp_bytes", WHOLE + "true"),
         ('[sandbox]\nshm_bytes = "1G"', "sandbox", "shm_bytes", WHOLE + '"1G"'),
         (f"[sandbox]\npeer_bytes = {LARGEST + 1}", "sandbox", "peer_bytes", "found a number beyond 64 bits"),
-        (f"[sandbox]\nhome_bytes = 0x{'f' * 10000}", "sandbox", "home_bytes", "found a number beyond 64 bits"),
+        (
+            f"[sandbox]\nhome_bytes = 0x{'f' * 10000}",
+            "sandbox",
+            "home_bytes",
+            "found a number beyond 64 bits",
+        ),
         ("[sandbox]\nmax_processes = 2020-01-01", "sandbox", "max_processes", WHOLE + "a date or time"),
         ("[sandbox]\nmax_open_files = {}", "sandbox", "max_open_files", WHOLE + "a table"),
         ("[sandbox]\nmax_core_bytes = -1", "sandbox", "max_core_bytes", f"from 0 to {LARGEST}, found -1"),
@@ -367,6 +430,54 @@ VARIABLE = "is no name of a variable: letters, digits and _, no digit first"
         (ENTRY + "lifecycle = 5", X, "lifecycle", "must be a table, found 5"),
         (ENTRY + "lifecycle = { ready = 5 }", X, "lifecycle.ready", 'did you mean "ready_seconds"?'),
         (ENTRY + "lifecycle = { ready_seconds = false }", X, "lifecycle.ready_seconds", SECONDS + "false"),
+        # [[mcp_servers]]: who
+        ("mcp_servers = {}", None, "mcp_servers", "must be written [[mcp_servers]], once for each entry"),
+        ("mcp_servers = [1]", None, "mcp_servers[0]", "must be a table, found 1"),
+        (STDIO.replace('name = "x"', ""), "mcp_servers[0]", "name", "is missing"),
+        (STDIO.replace('"x"', '"a.b"', 1), "mcp_servers[0]", "name", "must be 1 to 32 letters, digits or"),
+        (STDIO + STDIO, 'mcp_servers[1] "x"', "name", "is already the name of mcp_servers[0]"),
+        (STDIO + ENTRY, S, "name", "is already the name of extensions[0]"),
+        (STDIO.replace("x", "X", 1) + ENTRY, 'mcp_servers[0] "X"', "name", "differs only in case from the"),
+        (ENTRY + NAME + "'X'", 'extensions[1] "X"', "name", "only in case from the name of ext"),
+        (STDIO + "enabled = 'no'", S, "enabled", 'must be true or false, found "no"'),
+        (STDIO + "headers = {}", S, "headers", 'is not a known key, did you mean "headers_from_env"?'),
+        (STDIO + "trusted = true", S, "trusted", "is not a known key"),
+        # [[mcp_servers]]: its transport
+        (SERVER, S, "transport", 'is missing, must be "stdio" or "streamable_http"'),
+        (SERVER + "transport = 'sse'", S, "transport", 'must be "stdio" or "streamable_http", found "sse"'),
+        (
+            SERVER + "transport = ['stdio']",
+            S,
+            "transport",
+            'must be "stdio" or "streamable_http", found a li',
+        ),
+        (SERVER + "transport = 'stdio'", S, "command", 'is missing, transport = "stdio" needs it'),
+        (HTTP.replace("url", "#"), S, "url", 'is missing, transport = "streamable_http" needs it'),
+        (STDIO + "url = 'http://x/'", S, "url", 'belongs to transport = "streamable_http"'),
+        (STDIO + "ca_bundle = 3", S, "ca_bundle", 'belongs to transport = "streamable_http"'),
+        (HTTP + "command = 'x'", S, "command", 'belongs to transport = "stdio"'),
+        (HTTP + "env_from = ['A']", S, "env_from", 'belongs to transport = "stdio"'),
+        # [[mcp_servers]]: what runs, and how long
+        (STDIO + "timeout_seconds = 0.9", S, "timeout_seconds", "of seconds from 1 to 3600, found 0.9"),
+        (HTTP + "timeout_seconds = 3601", S, "timeout_seconds", "of seconds from 1 to 3600, found 3601"),
+        (STDIO + "lifetime = 'run'", S, "lifetime", 'must be "session" or "call", found "run"'),
+        (STDIO + "cwd = 'home'", S, "cwd", 'must be "private" or "workspace", found "home"'),
+        (STDIO + "rw_paths = ['~/.latch']", S, "rw_paths[0]", "which is private"),
+        (STDIO + "env = { HOME = '' }", S, "env", '"HOME" is set by the sandbox itself'),
+        (STDIO + "env_from = ['A']\nenv = { A = '' }", S, "env_from", '"A" has a value in env already'),
+        (STDIO + "enabled = false\nargs = [1]", S, "args[0]", "must be a string, found 1"),
+        # [[mcp_servers]]: where it is and what it is sent
+        (HTTP.replace("https", "http"), S, "url", "http is only for 127.0.0.0/8, [::1] and localhost"),
+        (HTTP + "ca_bundle = 'ca.pem'", S, "ca_bundle", 'must begin with "/" or "~/", found "ca.pem"'),
+        (HTTP + "bearer_token_env = 'a-b'", S, "bearer_token_env", "must be the name of a variable"),
+        (HTTP + "headers_from_env = { Host = 'A' }", S, "headers_from_env.Host", "is set by HTTP or by"),
+        (HTTP + "headers_from_env = { X = '' }", S, "headers_from_env.X", "must be the name of a variable"),
+        (
+            HTTP + "headers_from_env = { authorization = 'A' }\nbearer_token_env = 'A'",
+            S,
+            "headers_from_env",
+            '"Authorization" is what bearer_token_env sets',
+        ),
     ],
 )
 def test_a_fault_is_named_by_entry_key_and_reason(
@@ -388,6 +499,29 @@ def test_arguments_and_values_of_the_environment_are_not_quoted(machine: Machine
     with pytest.raises(ConfigError) as caught:
         load(machine, ENTRY + text)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'url = "https://me:s3cret@example.com/"',
+        'url = "http://example.com/?key=s3cret"',
+        'bearer_token_env = "s3cret-token"',
+        'headers_from_env = { X-Key = "s3cret-token" }',
+        'headers_from_env = { "X-Key: s3cret" = "A" }',
+    ],
+)
+def test_t27_what_may_be_a_secret_of_a_server_is_not_quoted(machine: Machine, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(machine, SERVER + 'transport = "streamable_http"\n' + text)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_field_may_be_given_without_a_token_and_beside_one(machine: Machine) -> None:
+    alone = load(machine, HTTP + "headers_from_env = { Authorization = 'A' }")
+    assert alone.mcp_servers[0].headers_from_env == {"Authorization": "A"}
+    beside = load(machine, HTTP + "headers_from_env = { X-Key = 'A' }\nbearer_token_env = 'A'")
+    assert beside.mcp_servers[0].bearer_token_env == "A"
 
 
 @pytest.mark.parametrize("path", sorted((FIXTURES / "bad").glob("*.toml")), ids=lambda path: str(path.stem))

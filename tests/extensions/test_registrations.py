@@ -271,21 +271,6 @@ def test_only_commands_are_held_against_the_reserved_names() -> None:
     assert [command.name for command in builder.freeze().commands] == ["helper"]
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("", '""'),
-        ("12345", '"12345"'),
-        ("123456", '"12345..."'),
-        ("1\n2\u20283", '"1 2 3"'),
-        ("0.1 ", '"0.1 "'),
-        ("x" * 1_000_000, '"xxxxx..."'),
-    ],
-)
-def test_a_quoted_text_is_one_short_line(text: str, shown: str) -> None:
-    assert quote(text, 5) == shown
-
-
 def test_an_event_of_any_length_is_kept_and_quoted_only_in_part() -> None:
     known = registered(("hook.observe", {"event": "e" * 100_000}))
     assert known.observers == ("e" * 100_000,) and len(known.diagnostics[0]) < 600

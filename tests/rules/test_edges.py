@@ -23,7 +23,7 @@ CATCH_ALL = (
     "latch/gateway/modules.py",
     "latch/agent/children.py",
     # A thread keeps whatever it meets for the thread that asked, which raises it.
-    "latch/tools/assembly.py",
+    "latch/tools/peers.py",
     "latch/system/spawner.py:_start",
     # The housekeeper's pass over an idle peer: whatever reads for it may raise, and the next exchange does.
     "latch/system/child.py:tend",
@@ -32,10 +32,16 @@ CATCH_ALL = (
 # One place per peer adds who and when to what level 1 says; what a person typed has no peer.
 CATCH_WIRE = (
     "latch/cli/commands/call.py",
+    "latch/config/remote.py",
     "latch/extensions/host.py",
     # What bubblewrap says is no peer's message; a fault met while idle is kept for the next exchange.
     "latch/system/bubblewrap.py",
     "latch/system/child.py",
+    "latch/system/http.py",
+    # A fault of one tool costs that tool alone; what our caller passed and cannot be sent has no peer.
+    "latch/mcp/catalogue.py",
+    "latch/mcp/conversation.py",
+    "latch/mcp/client.py",
     "latch/mcp/stdio.py",
     "latch/mcp/streamable.py",
     "latch/gateway/proxy.py",

@@ -10,9 +10,10 @@ from tests.support.tree import running_imports, sources, tree_of
 
 # module -> the files that may import it
 IMPORTERS = {
-    "requests": ("latch/system/http.py",),
-    "urllib3": ("latch/system/http.py",),
-    "http.client": ("latch/system/http.py",),
+    # For the authorities that it brings along.
+    "requests": ("latch/system/tls.py",),
+    "urllib3": (),
+    "http.client": (),
     "yaml": ("latch/skills/frontmatter.py",),
     "tomllib": ("latch/config/tomlfile.py",),
     "tomli": ("latch/config/tomlfile.py",),
@@ -23,7 +24,7 @@ IMPORTERS = {
     "http.server": ("latch/gateway/server.py",),
     "hmac": ("latch/wire/jwt.py", "latch/wire/sigv4.py"),
     # doctor's listener, which a child is to see or not; the gateway's server has a module for it.
-    "socket": ("latch/cli/findings.py", "latch/system/http.py"),
+    "socket": ("latch/cli/findings.py", "latch/system/httpsocket.py"),
     "sqlite3": ("latch/kernel/history.py",),
     # doctor says which of the third parties are installed, without importing them.
     "importlib": (
@@ -59,8 +60,8 @@ USERS = {
     ("threading", "Thread"): (
         "latch/system/spawner.py",
         "latch/system/housekeeper.py",
-        "latch/system/http.py",
-        "latch/tools/assembly.py",
+        "latch/system/httpsocket.py",
+        "latch/tools/peers.py",
         "latch/gateway/server.py",
         "latch/agent/children.py",
     ),

@@ -1,9 +1,10 @@
 """Programs that stand in for bubblewrap: one that fails with given words, one
-that is 0.4.0, one that does not do as it is told.
+that is 0.4.0, one that does not do as it is told, two that go bad.
 
 Each is a real program that the product starts as it would start bubblewrap. The failing one cannot
 run anything; the old one hands its options, checked against what 0.4.0 knew, to the real program; the
-altered one hands over others than it was given.
+altered one hands over others than it was given; the spoiling one is the real one for its first starts, and
+the outliving one lets the real one do as it is told and then does something else.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from pathlib import Path
 
 from latch.system.bubblewrap import BASELINE_OPTIONS, HARDENING_OPTIONS
 
-__all__ = ["RAN", "altered_bwrap", "failing_bwrap", "old_bwrap", "program"]
+__all__ = [
+    "RAN",
+    "altered_bwrap",
+    "failing_bwrap",
+    "old_bwrap",
+    "outliving_bwrap",
+    "program",
+    "spoiling_bwrap",
+]
 
 # What a fake writes beside itself when it was asked to start something.
 RAN = "was-asked"
@@ -80,6 +89,24 @@ os.execv({real!r}, ["bwrap", *words])
 """
 
 
+_OUTLIVING_PROGRAM = """#!{python} -IS
+import os, subprocess, sys, time
+words = sys.argv[1:]
+if words[0] != "--args":
+    os.execv({real!r}, ["bwrap", *words])
+place = int(words[1])
+content = os.pread(place, 1 << 20, 0)
+names = content.split(b"\\0")
+if {silent}:
+    os.ftruncate(place, 0)
+    os.pwrite(place, content.replace(b"--json-status-fd\\0", b"--unsetenv\\0"), 0)
+started = subprocess.Popen([{real!r}, *words], close_fds=False)
+os.close(int(names[names.index(b"--info-fd") + 1]))
+status = started.wait()
+{then}
+"""
+
+
 def program(path: Path, text: str, *, mode: int = 0o755) -> Path:
     """Write an executable script to *path* and return it."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +132,24 @@ def altered_bwrap(path: Path, real: Path, option: tuple[str, ...], instead: tupl
     told, done = ("".join(f"{word}\0" for word in words).encode() for words in (option, instead))
     return program(
         path, _ALTERED_PROGRAM.format(python=sys.executable, option=told, instead=done, real=str(real))
+    )
+
+
+def outliving_bwrap(path: Path, real: Path, then: str, *, silent: bool = False) -> Path:
+    """Write a bubblewrap that lets *real* do a start and does Python's *then* after its end, whose status is
+    ``status``. One that is *silent* keeps from us how the program ended.
+    """
+    text = _OUTLIVING_PROGRAM.format(python=sys.executable, real=str(real), then=then, silent=silent)
+    return program(path, text)
+
+
+def spoiling_bwrap(path: Path, real: Path, does: str, *, good: int = 1) -> Path:
+    """Write a bubblewrap that is *real* for *good* starts, and from then on does the shell's *does* instead."""
+    starts = shlex.quote(str(path.with_name(f"{path.name}-starts")))
+    return program(
+        path,
+        f'#!/bin/sh\nif [ "$1" = --args ]; then\n  echo >> {starts}\n'
+        f'  if [ $(wc -l < {starts}) -gt {good} ]; then {does}; fi\nfi\nexec {shlex.quote(str(real))} "$@"\n',
     )
 
 

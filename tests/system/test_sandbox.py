@@ -20,7 +20,15 @@ from latch.system.scope import Scope
 from latch.system import throwaway
 from latch.system.throwaway import state_in, throw_away_place
 from tests.support.census import carriers, eventually
-from tests.support.fake_bwrap import RAN, altered_bwrap, failing_bwrap, old_bwrap, program
+from tests.support.fake_bwrap import (
+    RAN,
+    altered_bwrap,
+    failing_bwrap,
+    old_bwrap,
+    outliving_bwrap,
+    program,
+    spoiling_bwrap,
+)
 from tests.support.sandboxes import ROOT, Place, fails, place_in
 
 
@@ -113,6 +121,48 @@ def test_one_that_hangs_is_ended_at_the_probes_deadline(place: Place, tmp_path: 
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("#!/bin/sh\necho stuck{to}\nexec sleep 1000\n", "answer to --help"),
+        (
+            '#!/bin/sh\n[ "$1" = --version ] && {{ echo stuck{to}; exec sleep 1000; }}\nexec {real} "$@"\n',
+            "answer to --version",
+        ),
+        (
+            '#!/bin/sh\n[ "$1" = --args ] && {{ echo stuck{to}; exec sleep 1000; }}\nexec {real} "$@"\n',
+            "sandbox",
+        ),
+    ],
+    ids=["help", "version", "start"],
+)
+@pytest.mark.parametrize("to", ["", " >&2"], ids=["stdout", "stderr"])
+def test_what_one_said_before_it_hung_is_quoted(
+    place: Place, tmp_path: Path, sandbox: Path, ms: float, text: str, missing: str, to: str
+) -> None:
+    fake = program(tmp_path / "bwrap", text.format(to=to, real=sandbox))
+    limits = replace(place.limits, process=replace(place.limits.process, probe_seconds=500 * ms))
+    holder = replace(place, limits=limits).with_settings(bwrap=fake)
+    error = fails(holder)
+    assert isinstance(error, SandboxUnavailable) and error.cause == "hang"
+    assert f': no {missing} within {500 * ms:g} s (it said: "stuck")' in error.reason
+    assert holder.sandbox.own_entries() == []
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_what_one_said_before_it_hung_at_its_end_is_quoted(
+    place: Place, tmp_path: Path, sandbox: Path, ms: float, stream: int
+) -> None:
+    fake = outliving_bwrap(tmp_path / "bwrap", sandbox, f"os.write({stream}, b'stuck'); time.sleep(1000)")
+    limits = replace(place.limits, process=replace(place.limits.process, probe_seconds=1000 * ms))
+    holder = replace(place, limits=limits).with_settings(bwrap=fake)
+    error = fails(holder)
+    assert isinstance(error, SandboxUnavailable) and error.cause == "hang"
+    assert f": no end of the probe within {1000 * ms:g} s (it said: " in error.reason
+    assert error.reason.endswith('stuck")')
+    assert holder.sandbox.own_entries() == []
+
+
 def test_a_probe_under_a_shorter_deadline_misses_the_callers(place: Place, tmp_path: Path, ms: float) -> None:
     fake = program(tmp_path / "bwrap", "#!/bin/sh\nexec sleep 1000\n")
     with pytest.raises(TimeoutError) as caught:
@@ -123,7 +173,92 @@ def test_a_probe_under_a_shorter_deadline_misses_the_callers(place: Place, tmp_p
 @pytest.mark.parametrize("text", ["#!/nonexistent/interpreter\n", "\x7fELF no program"])
 def test_one_that_is_no_program_is_told_so(place: Place, tmp_path: Path, text: str) -> None:
     error = fails(place.with_settings(bwrap=program(tmp_path / "bwrap", text)))
-    assert isinstance(error, SandboxUnavailable) and error.cause == "unknown"
+    assert isinstance(error, SandboxUnavailable) and error.cause == "unusable"
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ("exit 3", "exited with status 3, having printed nothing"),
+        ("exit 0", "exited with status 0, having printed nothing"),
+        ("kill -SEGV $$", "died of signal 11, having printed nothing"),
+        ("echo oh no >&2; kill -ABRT $$", 'died of signal 6 (it said: "oh no")'),
+        ("echo usage: it --help --chdir", 'exited with status 0 (it said: "usage: it --help --chdir")'),
+        ("echo --bind --ro-bind; kill -SEGV $$", 'died of signal 11 (it said: "--bind --ro-bind")'),
+        ("echo fine; exec >&- 2>&-; exec sleep 60", 'killed (signal 9) (it said: "fine")'),
+        ("printf '%0400d\\n' 7", f'exited with status 0 (it said: "{"0" * 300}...")'),
+    ],
+)
+def test_one_whose_help_lists_no_options_is_no_old_one(
+    place: Place, tmp_path: Path, does: str, says: str
+) -> None:
+    error = fails(place.with_settings(bwrap=program(tmp_path / "bwrap", f"#!/bin/sh\n{does}\n")))
+    assert isinstance(error, SandboxUnavailable) and error.cause == "unusable"
+    assert error.reason == f'cannot start command "touch": this bwrap is no bubblewrap, or cannot run: {says}'
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ("kill -SEGV $$", "bwrap died of signal 11"),
+        ("kill -KILL $$", "bwrap died of signal 9"),
+        ("echo oh no >&2; kill -ABRT $$", 'bwrap died of signal 6 (it said: "oh no")'),
+        ("echo oh no; kill -ABRT $$", 'bwrap died of signal 6 (it said: "oh no")'),
+        ("exit 139", "bwrap died of signal 11"),
+    ],
+)
+def test_one_that_a_signal_ends_during_the_probe_has_crashed(
+    place: Place, tmp_path: Path, sandbox: Path, does: str, says: str
+) -> None:
+    error = fails(place.with_settings(bwrap=spoiling_bwrap(tmp_path / "bwrap", sandbox, does, good=0)))
+    assert isinstance(error, SandboxUnavailable) and error.cause == "crash"
+    assert str(error) == (
+        f'cannot start command "touch": the sandbox broke down: {says}; nothing was run unsandboxed'
+    )
+    assert "sandbox.bwrap" in error.hint and "latch doctor" in error.hint
+
+
+def test_one_that_a_signal_ends_while_the_probe_runs_inside_has_crashed(
+    place: Place, tmp_path: Path, sandbox: Path
+) -> None:
+    then = "os.write(2, b'oh no'); os.kill(os.getpid(), 11)"
+    fake = outliving_bwrap(tmp_path / "bwrap", sandbox, then, silent=True)
+    error = fails(place.with_settings(bwrap=fake))
+    assert isinstance(error, SandboxUnavailable) and error.cause == "crash"
+    assert error.reason.endswith('the sandbox broke down: the probe died of signal 11 (it said: "oh no")')
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "execvp /bin/sh: No such file or directory",
+        "execvp /bin/sh: Permission denied",
+        "Can't find source path /usr: Permission denied",
+        "Can't mkdir /a: Read-only file system",
+        "Can't chdir to /a: No such file or directory",
+        "Exceeded maximum number of arguments 9000",
+    ],
+)
+def test_what_the_probe_cannot_show_or_run_is_blamed_on_no_path_of_the_operators(
+    place: Place, tmp_path: Path, words: str
+) -> None:
+    fakes = [
+        failing_bwrap(tmp_path / "start" / "bwrap", f"bwrap: {words}"),
+        program(
+            tmp_path / "help" / "bwrap", f"#!/bin/sh\necho {shlex.quote(f'bwrap: {words}')} >&2; exit 1\n"
+        ),
+    ]
+    for fake in fakes:
+        error = fails(place.with_settings(bwrap=fake))
+        assert isinstance(error, SandboxUnavailable)
+        assert f'(it said: "{words}")' in str(error)
+        assert "ro_paths" not in f"{error} {error.hint}" and "chmod" not in error.hint
+
+
+def test_a_reason_that_is_not_known_is_told_with_the_status(place: Place, tmp_path: Path) -> None:
+    error = fails(place.with_settings(bwrap=failing_bwrap(tmp_path / "bwrap", "no such text yet", status=7)))
+    assert error.reason.endswith('not known here: exited with status 7 (it said: "no such text yet")')
+    assert "-v" not in error.hint
 
 
 @pytest.mark.parametrize(
@@ -163,6 +298,50 @@ def test_a_wrapper_of_another_name_that_hands_over_to_bubblewrap_is_sound(
 ) -> None:
     wrapper = program(tmp_path / "wrapper", f'#!/bin/sh\nexec {sandbox} "$@"\n')
     assert place.with_settings(bwrap=wrapper).say("echo", "ran") == "ran"
+
+
+# -- one that gives no account of what it ran
+
+
+def silent(path: Path, sandbox: Path) -> Path:
+    """Return a bubblewrap that does all that it is told, and says nothing of how it went."""
+    return outliving_bwrap(path, sandbox, "sys.exit(status)", silent=True)
+
+
+def test_a_probe_of_which_no_status_comes_claims_nothing_of_what_was_run(
+    place: Place, tmp_path: Path, sandbox: Path
+) -> None:
+    error = fails(place.with_settings(bwrap=silent(tmp_path / "bwrap", sandbox)))
+    assert isinstance(error, SandboxUnavailable) and error.cause == "unknown"
+    assert str(error).endswith("exited with status 0; bwrap gave no account of what it ran")
+
+
+def test_a_command_of_which_no_status_comes_claims_nothing_of_what_was_run(
+    place: Place, tmp_path: Path, sandbox: Path
+) -> None:
+    bad = silent(tmp_path / "bad", sandbox)
+    honest = spoiling_bwrap(tmp_path / "bwrap", sandbox, f'exec {bad} "$@"')
+    place = place.with_settings(bwrap=honest)
+    with pytest.raises(SandboxUnavailable) as caught:
+        place.run("sh", "-c", "touch ran; echo its own words >&2; exit 4", writable=True)
+    assert (place.workspace / "ran").exists()
+    assert str(caught.value).endswith("exited with status 4; bwrap gave no account of what it ran")
+
+
+def test_threads_that_share_a_probe_share_what_is_not_claimed(
+    place: Place, tmp_path: Path, sandbox: Path
+) -> None:
+    bad = silent(tmp_path / "bad", sandbox)
+    slow = program(tmp_path / "bwrap", f'#!/bin/sh\n[ "$1" = --help ] && sleep 0.3\nexec {bad} "$@"\n')
+    holder = place.with_settings(bwrap=slow).sandbox
+
+    def ask(number: int) -> list[str]:
+        with pytest.raises(SandboxUnavailable) as caught:
+            holder.ready(Scope.root(20), wanted=f"tool {number}")
+        return caught.value.aftermath
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(ask, range(2))) == [["bwrap gave no account of what it ran"]] * 2
 
 
 # -- the bubblewrap of 0.4.0

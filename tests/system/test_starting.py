@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import Any, Callable
 
 import pytest
 
-from latch.errors import ContainmentError, LatchError, PeerGone, SandboxUnavailable, StoreError
+from latch.errors import ContainmentError, DeadlineMissed, LatchError, SandboxUnavailable, StoreError
 from latch.limits import ResourceLimits
 from latch.settings import SandboxSettings
 from latch.system import cgroup
 from latch.system.scope import CancelToken, Scope
 from tests.support.census import descriptors, eventually, opened_since
-from tests.support.fake_bwrap import old_bwrap, program
+from tests.support.fake_bwrap import old_bwrap, outliving_bwrap, program, spoiling_bwrap
 from tests.support.sandboxes import Place, fails, place_in
 
 
@@ -216,18 +217,167 @@ def test_a_cancelled_start_starts_nothing(place: Place, sandbox: Path) -> None:
     assert not (place.workspace / "ran").exists()
 
 
-def test_a_bubblewrap_killed_before_the_sandbox_was_set_up_is_a_peer_that_is_gone(
-    place: Place, sandbox: Path, tmp_path: Path
+# -- a bubblewrap that goes bad between its probe and the open gate
+
+# Speaks on the descriptors that the plan names, in the place of bubblewrap.
+SPEAKER = """#!{python} -IS
+import os, subprocess, sys, time
+content = os.pread(int(sys.argv[2]), 1 << 20, 0).split(b"\\0")
+info, status = (int(content[content.index(name) + 1]) for name in (b"--info-fd", b"--json-status-fd"))
+{does}
+"""
+NAMES_A_PROCESS = """
+sleeper = subprocess.Popen(["sleep", "1000"])
+os.write(info, b'{"child-pid": %d}' % sleeper.pid)
+os.close(info)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def spoiling(place: Place, tmp_path: Path, sandbox: Path, ms: float) -> Callable[..., Place]:
+    """Make a user whose bubblewrap passes its probe and then does something else."""
+
+    def make(does: str, *, speaker: str = "", patience: float = 5000 * ms) -> Place:
+        if speaker:
+            text = SPEAKER.format(python=sys.executable, does=speaker)
+            does = f'exec {program(tmp_path / "speaker", text)} "$@"'
+        own = place.with_settings(bwrap=spoiling_bwrap(tmp_path / "bwrap", sandbox, does))
+        own.sandbox.ready(Scope.root(20), wanted="a tool", network=False)
+        process = replace(place.limits.process, probe_seconds=patience)
+        return replace(own, limits=replace(place.limits, process=process))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("does", "says"),
+    [
+        ("kill -KILL $$", "bwrap died of signal 9"),
+        ("kill -SEGV $$", "bwrap died of signal 11"),
+        ("exit 139", "bwrap died of signal 11"),
+        ("echo oh no >&2; kill -ABRT $$", 'bwrap died of signal 6 (it said: "oh no")'),
+        ("echo oh no; kill -ABRT $$", 'bwrap died of signal 6 (it said: "oh no")'),
+        ("echo; echo bwrap: oh; echo no; kill -ABRT $$", 'bwrap died of signal 6 (it said: "oh")'),
+    ],
+)
+def test_a_bubblewrap_that_a_signal_ends_before_the_sandbox_is_set_up_has_crashed(
+    spoiling: Callable[..., Place], does: str, says: str
 ) -> None:
-    switch = tmp_path / "switch"
-    dying = f'#!/bin/sh\n[ -e "{switch}" ] && [ "$1" = --args ] && kill -9 $$\nexec {sandbox} "$@"\n'
-    place = place.with_settings(bwrap=program(tmp_path / "bwrap", dying))
-    place.sandbox.ready(Scope.root(20), wanted="a tool", network=False)
-    switch.touch()
+    place = spoiling(does)
     error = fails(place)
-    assert isinstance(error, PeerGone)
-    assert error.status == 137
-    assert str(error) == 'command "touch": bubblewrap died of signal 9 before the sandbox was set up'
+    assert isinstance(error, SandboxUnavailable) and error.cause == "crash"
+    assert str(error) == (
+        f'cannot start command "touch": the sandbox broke down: {says}; nothing was run unsandboxed'
+    )
+    assert "sandbox.bwrap" in error.hint
+    assert place.sandbox.own_entries() == []
+
+
+@pytest.mark.parametrize("words", ["to stdout", "to stderr >&2"])
+def test_what_a_bubblewrap_says_before_the_gate_is_quoted_whichever_stream_it_is_on(
+    spoiling: Callable[..., Place], words: str
+) -> None:
+    error = fails(spoiling(f"echo {words}; exit 3"))
+    assert isinstance(error, SandboxUnavailable) and error.cause == "unknown"
+    said = words.partition(" >")[0]
+    assert error.reason.endswith(f'is not known here: exited with status 3 (it said: "{said}")')
+    assert error.aftermath == ["nothing was run unsandboxed"]
+
+
+@pytest.mark.parametrize(
+    ("does", "speaker"),
+    [("echo stuck; exec sleep 1000", ""), ("echo stuck >&2; exec sleep 1000", ""),
+     ("", "print('stuck', flush=True)" + NAMES_A_PROCESS)],
+    ids=["names no process", "says so on stderr", "makes no mounts"],
+)  # fmt: skip
+def test_a_bubblewrap_that_hangs_before_the_gate_is_ended_at_its_own_deadline(
+    spoiling: Callable[..., Place], ms: float, does: str, speaker: str
+) -> None:
+    place = spoiling(does, speaker=speaker, patience=500 * ms)
+    began = time.monotonic()
+    error = fails(place)
+    assert time.monotonic() - began < 2000 * ms
+    assert isinstance(error, SandboxUnavailable) and error.cause == "hang"
+    assert str(error) == (
+        f'cannot start command "touch": bwrap did not finish in time: no sandbox within {500 * ms:g} s '
+        '(it said: "stuck"); nothing was run unsandboxed'
+    )
+    assert place.sandbox.own_entries() == []
+    assert eventually(lambda: named_by(place.settings.bwrap.parent) == [])
+
+
+def named_by(directory: Path) -> list[str]:
+    """Return the processes that run a program of *directory*."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path("/proc", name, "cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(directory) in words and int(name) != os.getpid():
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    "speaker",
+    ["os.closerange(0, 4096); time.sleep(1000)", "os.close(info); time.sleep(1000)"],
+    ids=["hears and says nothing", "names no process"],
+)
+def test_a_bubblewrap_that_gives_up_and_lives_on_hangs_as_well(
+    spoiling: Callable[..., Place], speaker: str
+) -> None:
+    place = spoiling("", speaker=speaker)
+    error = fails(place)
+    assert isinstance(error, SandboxUnavailable) and error.cause == "hang"
+    assert "no sandbox came of it, and it did not end" in error.reason
+    assert place.sandbox.own_entries() == []
+
+
+def test_a_bubblewrap_that_tells_of_an_end_before_the_gate_claims_too_much(
+    spoiling: Callable[..., Place],
+) -> None:
+    error = fails(spoiling("", speaker="os.write(status, b'{\"exit-code\": 0}\\n')"))
+    assert isinstance(error, SandboxUnavailable) and error.cause == "unsound"
+    assert "bwrap exited with status 0, as if of a program that was not to run yet" in error.reason
+    assert error.aftermath == ["bwrap gave no account of what it ran"]
+
+
+@pytest.mark.parametrize("stage", [None, "spawn"])
+def test_a_hang_past_the_callers_own_deadline_is_a_missed_deadline(
+    spoiling: Callable[..., Place], ms: float, stage: str | None
+) -> None:
+    place = spoiling("exec sleep 1000")
+    scope = Scope.root(300 * ms).within(1 if stage else None, peer=stage and "it", stage=stage)
+    with pytest.raises(DeadlineMissed) as caught:
+        place.sandbox.start(place.prepare("true"), scope)
+    assert caught.value.stage == stage
+    assert place.sandbox.own_entries() == []
+
+
+@pytest.mark.parametrize("seconds", [0, 0.3])
+def test_a_hang_past_the_deadline_of_the_stage_is_bubblewraps(
+    spoiling: Callable[..., Place], ms: float, seconds: float
+) -> None:
+    place = spoiling("exec sleep 1000")
+    within = Scope.root(20).within(1000 * seconds * ms, peer="it", stage="spawn", missing="started process")
+    with pytest.raises(SandboxUnavailable) as caught:
+        place.sandbox.start(place.prepare("true"), within)
+    assert caught.value.cause == "hang"
+    assert f"no sandbox within {1000 * seconds * ms:g} s" in str(caught.value)
+
+
+def test_a_bubblewrap_that_a_signal_ends_past_the_gate_is_as_a_program_that_it_ended(
+    spoiling: Callable[..., Place], sandbox: Path, tmp_path: Path
+) -> None:
+    bad = outliving_bwrap(tmp_path / "bad", sandbox, "os.kill(os.getpid(), 11)", silent=True)
+    place = spoiling(f'exec {bad} "$@"')
+    assert place.run("touch", "ran", writable=True).status == 139
+    assert (place.workspace / "ran").exists()
+
+
+# -- other failures
 
 
 def test_t16_a_limit_that_was_promised_and_cannot_be_set_refuses_the_start(
@@ -246,9 +396,12 @@ def test_t16_a_limit_that_was_promised_and_cannot_be_set_refuses_the_start(
 def test_an_interrupt_during_a_start_leaks_no_descriptor(place: Place, sandbox: Path) -> None:
     holder = place.sandbox
     prepared = place.prepare("true")
-    bubblewrap = holder.ready(Scope.root(20), wanted="a tool", network=False)
+    holder.ready(Scope.root(20), wanted="a tool", network=False)
 
     class Interrupted(Scope):
+        def within(self, *_: Any, **__: Any) -> Scope:
+            return self
+
         def wait(self, *_: Any, **__: Any) -> Any:
             raise KeyboardInterrupt
 
@@ -257,7 +410,7 @@ def test_an_interrupt_during_a_start_leaks_no_descriptor(place: Place, sandbox: 
     scope = Interrupted(**known, own=True, missing=None, clock=time.monotonic)
     before = descriptors()
     with pytest.raises(KeyboardInterrupt):
-        holder._start(bubblewrap, prepared, scope, stdin=None)
+        holder.start(prepared, scope)
     assert eventually(
         lambda: opened_since(before) == [] or all("ledger" in text for text in opened_since(before))
     )

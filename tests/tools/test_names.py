@@ -13,8 +13,9 @@ from latch.errors import PeerProtocolError
 from latch.extensions.registrations import Registrations, ToolDeclaration
 from latch.settings import Settings
 from latch.system.scope import Scope
-from latch.tools.assembly import close_extensions, open_extensions, sandbox_for
-from latch.tools.names import BUILT_IN_COMMANDS, BUILT_IN_TOOLS, catalogue_names
+from latch.tools.assembly import extension_openings, sandbox_for
+from latch.tools.peers import close_peers, open_peers
+from latch.tools.names import BUILT_IN_COMMANDS, BUILT_IN_TOOLS, catalogue_names, server_of
 from tests.support.hosted import open_peer, peer
 
 
@@ -122,11 +123,26 @@ def test_an_extension_of_a_session_cannot_register_a_built_in_command(
     )
     entry = peer(name="greedy", args=("-ES", str(program)), ro_paths=(sdk,))
     with pytest.raises(PeerProtocolError) as raised:
-        hosts = open_extensions(
-            [entry], workspace=workspace, sandbox=sandbox_for(Settings()), scope=Scope.root(30)
-        )
-        close_extensions(hosts)
+        openings = extension_openings([entry], workspace=workspace, sandbox=sandbox_for(Settings()))
+        hosts = open_peers(openings, scope=Scope.root(30))
+        close_peers(hosts)
     assert raised.value.stage == "registration"
     assert (
         raised.value.reason == f'command.register: name "{list(commands)[-1]}" is that of a built-in command'
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "server"),
+    [
+        ("mcp_local-tools_" + "0a" * 12, "local-tools"),
+        ("mcp_a_" + "0" * 24, "a"),
+        ("mcp_a_" + "0" * 23, None),
+        ("mcp_a_" + "0" * 24 + "\n", None),
+        ("mcp_a b_" + "0" * 24, None),
+        ("ext_a_" + "0" * 24, None),
+        ("echo", None),
+    ],
+)
+def test_the_server_of_a_catalogue_name_is_known(name: str, server: str | None) -> None:
+    assert server_of(name) == server

@@ -16,6 +16,7 @@ from typing import Iterator, NamedTuple
 
 import pytest
 
+import latch
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -25,6 +26,7 @@ ITS_HOME = "/home/me"
 ITS_WORKSPACE = f"{ITS_HOME}/project"
 PROGRESS = re.compile(r'^extension "[^"]*"(: started| is ready)')
 NUMBER = re.compile(r"\d+(\.\d+)*")
+ENTRY = re.compile(r"(extensions|mcp_servers)\.[^.]+\.[^.]+$")
 
 
 class Shown(NamedTuple):
@@ -110,3 +112,17 @@ def test_the_conversation_and_the_python_of_readme_are_real(own_home: Path, shel
     )
     (printed,) = (block for block in blocks(section("From Python")) if block.startswith("Hello, Ana!"))
     assert (done.returncode, done.stdout.splitlines()) == (0, printed.splitlines()), done.stderr
+
+
+def test_the_configuration_of_readme_is_taken_as_it_stands(own_home: Path) -> None:
+    (text,) = (block for block in blocks(section("Configuration")) if "[[mcp_servers]]" in block)
+    file = own_home / ".latch" / "config.toml"
+    file.parent.mkdir(mode=0o700)
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o600)
+    settings = latch.Settings.load()
+    assert [entry.name for entry in settings.extensions] == ["lint"]
+    assert [entry.name for entry in settings.mcp_servers] == ["files", "remote"]
+    # Every key of an entry is shown, and none is left out that a reader would have to guess.
+    unshown = [key for key, origin in settings.origins.items() if origin == "default" and ENTRY.match(key)]
+    assert unshown == []

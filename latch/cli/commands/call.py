@@ -1,37 +1,45 @@
 """``latch call TOOL '{...}'``: one tool call, with every guard asked first.
 
-TOOL is the extension's name, a slash and the tool's own name, or the catalogue name under which a model
-sees it. The call is direct: no session is opened and nothing is recorded. All enabled extensions are
-started, because any of them may guard or transform it.
+TOOL is the name of an extension or MCP server, a slash and the tool's own name, or the catalogue name under
+which a model sees it. The call is direct: no session is opened and nothing is recorded. All enabled
+extensions are started, because any of them may guard or transform it, and of the MCP servers the one that
+is called.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Iterable, Mapping, NamedTuple
+from typing import Iterable, Mapping, NamedTuple, Union
 
-from ...errors import ApprovalNeeded, Denied, PeerRefused, UsageError, WireError
+from ...errors import ApprovalNeeded, Denied, LatchError, PeerRefused, UsageError, WireError
 from ...extensions.hooks import Decision
 from ...extensions.host import ExtensionHost
-from ...extensions.registrations import shorten
 from ...limits import DEFAULT
-from ...settings import Settings
+from ...mcp.client import McpClient
+from ...mcp.results import McpResult
+from ...settings import McpServerSettings, Settings
 from ...system.scope import Scope
-from ...tools.assembly import close_extensions, kill_extensions, open_extensions, sandbox_for
+from ...tools.assembly import extension_openings, sandbox_for, server_openings
 from ...tools.extension_hooks import ask_guards, transform
-from ...tools.names import catalogue_names
+from ...tools.names import catalogue_names, server_of
+from ...tools.peers import close_peers, kill_peers, open_peers
+from ...wire.excerpts import shorten
 from ...wire.jsontext import Json, parse_json
 from ..context import configuration_file, configured_hint, load_settings
 from ..terminal import Terminal
 
 __all__ = ["configure", "run"]
 
+_Peer = Union[ExtensionHost, McpClient]
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     parser.add_argument(
-        "tool", metavar="TOOL", help="EXTENSION/NAME with the tool's own name, or its catalogue name"
+        "tool",
+        metavar="TOOL",
+        help="NAME/TOOL, the extension or MCP server and the tool's own name, or the tool's catalogue name",
     )
     parser.add_argument(
         "arguments", metavar="JSON", nargs="?", default="{}", help="the arguments, a JSON object"
@@ -40,56 +48,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, io: Terminal) -> int:
     """Call the tool and print its result; a tool that fails is status 1."""
-    extension, name = _parse_name(options.tool)
+    owner, name = _parse_name(options.tool)
     arguments = _parse_arguments(options.arguments)
     settings = load_settings(options)
-    entries = [entry for entry in settings.extensions if entry.enabled]
-    if extension is not None:
-        _check_configured(options, settings, extension)
-    elif not entries:
-        file = configuration_file(options, settings)
-        raise UsageError(
-            f'there is no tool "{name}"', hint=f"no extension is enabled; add [[extensions]] to {file}"
-        )
-    sandbox = sandbox_for(settings, machine=options.machine)
-    hosts = open_extensions(
-        entries,
-        workspace=options.cwd,
-        sandbox=sandbox,
-        scope=options.scope,
-        needed=extension,
-        on_ready=lambda host: io.progress(f'extension "{host.name}" is ready'),
-    )
+    server = _server(options, settings, owner, name)
+    peers = _open(options, settings, io, server=server, needed=owner if server is None else server.name)
+    hosts = [peer for peer in peers if isinstance(peer, ExtensionHost)]
     try:
-        tool = _find(hosts, extension, name)
+        tool = _find(peers, owner, name)
         result = _call(hosts, tool, arguments, options.scope)
     except PeerRefused as error:
-        _close(hosts, options.scope, io)
-        _show_stderr(hosts, options, io)
-        hint = error.hint or _hint_stderr(hosts, options, error)
+        _close(peers, options.scope, io)
+        _show_stderr(peers, options, io)
+        hint = error.hint or _hint_stderr(peers, options, error)
         io.error(str(error), code=error.code, exit_status=1, hint=hint)
         return 1
     except BaseException as failure:
-        kill_extensions(hosts, failure)
-        _show_stderr(hosts, options, io)
+        kill_peers(peers, failure)
+        _show_stderr(peers, options, io)
         raise
-    _close(hosts, options.scope, io)
-    if io.as_json:
-        io.json(
-            {
-                "extension": tool.host.name,
-                "tool": tool.name,
-                "catalogue_name": tool.catalogue_name,
-                "result": result,
-            }
-        )
-    else:
-        io.result(result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2))
+    _close(peers, options.scope, io)
+    if isinstance(result, McpResult):
+        return _show_server_result(tool, result, io)
+    _show(tool, result, result, io)
     return 0
 
 
 class _Tool(NamedTuple):
-    host: ExtensionHost
+    peer: _Peer
     name: str
     catalogue_name: str
 
@@ -99,51 +85,15 @@ class _Tool(NamedTuple):
 
 
 def _parse_name(text: str) -> tuple[str | None, str]:
-    extension, slash, name = text.partition("/")
+    owner, slash, name = text.partition("/")
     if not slash and text:
         return None, text
-    if not (extension and name):
+    if not (owner and name):
         raise UsageError(
-            f'"{text}" is neither EXTENSION/NAME nor a catalogue name',
-            hint="latch extensions --check lists the tools",
+            f'"{text}" is neither NAME/TOOL nor a catalogue name',
+            hint="latch extensions --check and latch mcp tools NAME list the tools",
         )
-    return extension, name
-
-
-def _find(hosts: list[ExtensionHost], extension: str | None, name: str) -> _Tool:
-    known = catalogue_names(hosts)
-    by_name = {host.name: host for host in hosts}
-    for (owner, own_name), shown in known.items():
-        if (owner, own_name) == (extension, name) or (extension is None and shown == name):
-            return _Tool(by_name[owner], own_name, shown)
-    offered = [own_name for owner, own_name in known if owner == extension] if extension else known.values()
-    subject = f'extension "{extension}" has no tool "{name}"' if extension else f'there is no tool "{name}"'
-    known_ones = f"known are: {_listed(offered)}"
-    if extension is None and name in by_name:
-        tools = [f"{owner}/{own_name}" for owner, own_name in known if owner == name]
-        subject, known_ones = f'"{name}" is an extension, not a tool', f"its tools are: {_listed(tools)}"
-    raise UsageError(subject, hint=known_ones)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return shorten(", ".join(names), DEFAULT.extension.max_quoted_chars) or "none"
-
-
-def _show_stderr(hosts: list[ExtensionHost], options: argparse.Namespace, io: Terminal) -> None:
-    for host in hosts if options.verbose else ():
-        tail = host.stderr_tail.rstrip("\n")
-        if tail:
-            io.diagnostic(f'extension "{host.name}" wrote to standard error:\n{tail}\n')
-
-
-def _hint_stderr(hosts: list[ExtensionHost], options: argparse.Namespace, error: PeerRefused) -> str | None:
-    wrote = any(host.stderr_tail.strip() for host in hosts if f'extension "{host.name}"' == error.peer)
-    return "latch -v call shows what it wrote to standard error" if wrote and not options.verbose else None
-
-
-def _close(hosts: list[ExtensionHost], scope: Scope, io: Terminal) -> None:
-    for _, failure in close_extensions(hosts, scope):
-        io.diagnostic(f"latch: {failure}\n" + (f"hint: {failure.hint}\n" if failure.hint else ""))
+    return owner, name
 
 
 def _parse_arguments(text: str) -> Mapping[str, Json]:
@@ -158,17 +108,93 @@ def _parse_arguments(text: str) -> Mapping[str, Json]:
     return value
 
 
-def _check_configured(options: argparse.Namespace, settings: Settings, extension: str) -> None:
-    known = {entry.name: entry for entry in settings.extensions}
-    if extension not in known:
-        raise UsageError(f'no extension "{extension}" is configured', hint=configured_hint(options, settings))
-    if not known[extension].enabled:
-        raise UsageError(
-            f'extension "{extension}" is disabled', hint=f"set enabled = true in {settings.file}"
-        )
+# -- which peers ----------------------------------------------------------------------------------------
 
 
-def _call(hosts: list[ExtensionHost], tool: _Tool, arguments: Mapping[str, Json], scope: Scope) -> Json:
+def _server(
+    options: argparse.Namespace, settings: Settings, owner: str | None, name: str
+) -> McpServerSettings | None:
+    """Return the MCP server that is called, None where it is an extension; checks that there is one."""
+    wanted = server_of(name) if owner is None else owner
+    for entry in (*settings.extensions, *settings.mcp_servers):
+        if entry.name == wanted:
+            if not entry.enabled:
+                kind = "MCP server" if isinstance(entry, McpServerSettings) else "extension"
+                raise UsageError(
+                    f'{kind} "{wanted}" is disabled', hint=f"set enabled = true in {settings.file}"
+                )
+            return entry if isinstance(entry, McpServerSettings) else None
+    if owner is not None:
+        hint = configured_hint(options, settings, "extensions", "mcp_servers")
+        raise UsageError(f'no extension or MCP server "{owner}" is configured', hint=hint)
+    if not any(entry.enabled for entry in settings.extensions):
+        file = configuration_file(options, settings)
+        hint = f"no extension is enabled; add [[extensions]] or [[mcp_servers]] to {file}"
+        raise UsageError(f'there is no tool "{name}"', hint=hint)
+    return None
+
+
+def _open(
+    options: argparse.Namespace,
+    settings: Settings,
+    io: Terminal,
+    *,
+    server: McpServerSettings | None,
+    needed: str | None,
+) -> list[_Peer]:
+    sandbox = sandbox_for(settings, machine=options.machine)
+    extensions = [entry for entry in settings.extensions if entry.enabled]
+    servers = [] if server is None else [server]
+    openings = [
+        *extension_openings(extensions, workspace=options.cwd, sandbox=sandbox),
+        *server_openings(servers, workspace=options.cwd, sandbox=sandbox),
+    ]
+
+    def tell(peer: _Peer) -> None:
+        io.progress(f"{_subject(peer)} is ready")
+
+    return open_peers(openings, scope=options.scope, needed=needed, on_ready=tell)
+
+
+def _find(peers: list[_Peer], owner: str | None, name: str) -> _Tool:
+    tools = [
+        *_extension_tools([peer for peer in peers if isinstance(peer, ExtensionHost)]),
+        *(
+            _Tool(peer, tool.name, tool.catalogue_name)
+            for peer in peers
+            if isinstance(peer, McpClient)
+            for tool in peer.tools
+        ),
+    ]
+    for tool in tools:
+        if (tool.peer.name, tool.name) == (owner, name) or (owner is None and tool.catalogue_name == name):
+            return tool
+    if owner is not None:
+        subject = next(_subject(peer) for peer in peers if peer.name == owner)
+        offered = [tool.name for tool in tools if tool.peer.name == owner]
+        raise UsageError(f'{subject} has no tool "{name}"', hint=f"known are: {_listed(offered)}")
+    if any(peer.name == name for peer in peers):
+        own = [f"{name}/{tool.name}" for tool in tools if tool.peer.name == name]
+        raise UsageError(f'"{name}" is an extension, not a tool', hint=f"its tools are: {_listed(own)}")
+    known = [tool.catalogue_name for tool in tools]
+    raise UsageError(f'there is no tool "{name}"', hint=f"known are: {_listed(known)}")
+
+
+def _extension_tools(hosts: list[ExtensionHost]) -> list[_Tool]:
+    by_name = {host.name: host for host in hosts}
+    return [_Tool(by_name[owner], name, shown) for (owner, name), shown in catalogue_names(hosts).items()]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return shorten(", ".join(names), DEFAULT.extension.max_quoted_chars) or "none"
+
+
+# -- the call and what is shown of it --------------------------------------------------------------------
+
+
+def _call(
+    hosts: list[ExtensionHost], tool: _Tool, arguments: Mapping[str, Json], scope: Scope
+) -> Json | McpResult:
     value = {"name": tool.catalogue_name, "arguments": dict(arguments)}
     changed = transform(hosts, "tool_arguments", value, scope)
     assert isinstance(changed, dict) and isinstance(changed["arguments"], dict)
@@ -183,4 +209,45 @@ def _call(hosts: list[ExtensionHost], tool: _Tool, arguments: Mapping[str, Json]
             rule="extension guard",
             hint="latch call cannot ask; change the guard's rule, or call another tool",
         )
-    return tool.host.call_tool(tool.name, changed["arguments"], scope)
+    return tool.peer.call_tool(tool.name, changed["arguments"], scope)
+
+
+def _show(tool: _Tool, result: Json, shown: Json, io: Terminal) -> None:
+    kind = "extension" if isinstance(tool.peer, ExtensionHost) else "server"
+    if io.as_json:
+        known = {kind: tool.peer.name, "tool": tool.name, "catalogue_name": tool.catalogue_name}
+        io.json({**known, "result": result})
+    else:
+        io.result(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, indent=2))
+
+
+def _show_server_result(tool: _Tool, result: McpResult, io: Terminal) -> int:
+    text_only = all(block.get("type") == "text" for block in result.content)
+    raw = dict(result.raw)
+    if not result.is_error:
+        _show(tool, raw, result.text if text_only and result.content else raw, io)
+        return 0
+    said = shorten(result.text, DEFAULT.mcp.max_quoted_chars) or "no reason given"
+    io.error(f"{_subject(tool.peer)}: {tool} failed: {said}", code="tool_failed", exit_status=1)
+    return 1
+
+
+def _show_stderr(peers: list[_Peer], options: argparse.Namespace, io: Terminal) -> None:
+    for peer in peers if options.verbose else ():
+        tail = peer.stderr_tail.rstrip("\n")
+        if tail:
+            io.diagnostic(f"{_subject(peer)} wrote to standard error:\n{tail}\n")
+
+
+def _hint_stderr(peers: list[_Peer], options: argparse.Namespace, error: LatchError) -> str | None:
+    wrote = any(peer.stderr_tail.strip() for peer in peers if _subject(peer) == error.peer)
+    return "latch -v call shows what it wrote to standard error" if wrote and not options.verbose else None
+
+
+def _subject(peer: _Peer) -> str:
+    return f'{"extension" if isinstance(peer, ExtensionHost) else "MCP server"} "{peer.name}"'
+
+
+def _close(peers: list[_Peer], scope: Scope, io: Terminal) -> None:
+    for _, failure in close_peers(peers, scope):
+        io.diagnostic(f"latch: {failure}\n" + (f"hint: {failure.hint}\n" if failure.hint else ""))

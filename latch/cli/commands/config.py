@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Iterator, Mapping
 
-from ...settings import Settings
+from ...settings import ExtensionSettings, McpServerSettings, Settings
 from ..context import load_settings
 from ..terminal import Terminal
 
 __all__ = ["configure", "run"]
 
-# What an operator hands into a sandbox may be a secret; its name is enough here.
+# What an operator hands into a sandbox, or writes into a query, may be a secret; its name is enough here.
 _HIDDEN = "(set)"
 
 
@@ -46,14 +46,28 @@ def _values(settings: Settings, options: argparse.Namespace) -> Iterator[tuple[s
     yield from _members("sandbox", settings.sandbox.resources)
     yield from _members("extension_lifecycle", settings.lifecycle)
     for entry in settings.extensions:
-        for field in fields(entry):
-            key, value = f"extensions.{entry.name}.{field.name}", getattr(entry, field.name)
-            if field.name == "lifecycle":
-                yield from _members(key, value)
-            elif field.name == "env":
-                yield key, {name: _HIDDEN for name in value}
-            elif not is_dataclass(value):
-                yield key, _plain(value)
+        prefix = f"extensions.{entry.name}"
+        yield from _entry(prefix, entry, settings)
+        yield from _members(f"{prefix}.lifecycle", entry.lifecycle)
+    for server in settings.mcp_servers:
+        yield from _entry(f"mcp_servers.{server.name}", server, settings)
+
+
+def _entry(
+    prefix: str, entry: ExtensionSettings | McpServerSettings, settings: Settings
+) -> Iterator[tuple[str, object]]:
+    """Yield the keys that *entry* has; those of another transport have no origin."""
+    for field in fields(entry):
+        key, value = f"{prefix}.{field.name}", getattr(entry, field.name)
+        if key not in settings.origins:
+            continue
+        if field.name == "env":
+            yield key, {name: _HIDDEN for name in value}
+        elif field.name == "url":
+            address, mark, query = value.partition("?")
+            yield key, f"{address}{mark}{_HIDDEN}" if query else value
+        else:
+            yield key, _plain(value)
 
 
 def _members(prefix: str, group: object) -> Iterator[tuple[str, object]]:

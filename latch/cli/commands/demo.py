@@ -19,7 +19,8 @@ from ...errors import DeadlineMissed, LatchError, SandboxUnavailable
 from ...extensions.hooks import Decision
 from ...extensions.host import ExtensionHost
 from ...limits import LifecycleLimits
-from ...settings import ExtensionSettings, SandboxSettings
+from ...mcp.client import McpClient
+from ...settings import ExtensionSettings, McpServerSettings, SandboxSettings
 from ...system.ledger import Entry, bearers
 from ...system.sandbox import Sandbox
 from ...system.scope import Scope
@@ -63,6 +64,7 @@ class _Demo:
             ("tool", self._call),
             ("guard", self._ask_guard),
             ("mount", self._write),
+            ("mcp", self._call_server),
             ("deadline", self._hang),
             ("left over", self._census),
         )
@@ -83,7 +85,12 @@ class _Demo:
         self._program.mkdir()
         (self._workspace / "notes.txt").write_text("four words are here\n", encoding="utf-8")
         root = __package__.rpartition(".cli.")[0]
-        for package, name in ((f"{root}.cli", "demo_peer.py"), (f"{root}.extensions", "sdk.py")):
+        own = [
+            (f"{root}.cli", "demo_peer.py"),
+            (f"{root}.cli", "demo_server.py"),
+            (f"{root}.extensions", "sdk.py"),
+        ]
+        for package, name in own:
             source = pkgutil.get_data(package, name)
             if source is None:
                 raise LatchError(f"{name} is missing from the package {package}")
@@ -147,6 +154,21 @@ class _Demo:
         refused = isinstance(result, dict) and result.get("written") is False and not os.path.exists(target)
         words = result.get("error") if isinstance(result, dict) else result
         return refused, f"writing to the workspace was refused by the mount: {words}"
+
+    def _call_server(self) -> tuple[bool, str]:
+        entry = McpServerSettings(
+            name="demo-server",
+            transport="stdio",
+            command=sys.executable,
+            args=(str(self._program / "demo_server.py"), str(self._workspace)),
+            network=False,
+        )
+        with McpClient.open(
+            entry, workspace=self._workspace, scope=self._scope, sandbox=self._sandbox
+        ) as client:
+            result = client.call_tool("count_lines", {"file": "notes.txt"}, self._scope)
+            said = f"a server on stdio, protocol {client.protocol_version}, answered: {result.text}"
+        return result.structured_content == {"lines": 1}, said
 
     def _hang(self) -> tuple[bool, str]:
         try:

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Callable, Iterator
 
 from ... import __version__
-from ...errors import ConfigError, LatchError, SandboxUnavailable, StoreError, UsageError
-from ...extensions.host import prepare_extension
+from ...errors import ConfigError, LatchError, SandboxUnavailable
 from ...limits import DEFAULT
-from ...settings import ExtensionSettings, Settings
+from ...settings import Settings
 from ...system import kernelcalls
 from ...system.bubblewrap import HARDENING_OPTIONS, Bubblewrap
 from ...system.cgroup import NO_LIMIT, can_make_pids_groups, pids_groups
@@ -31,8 +30,8 @@ from ...system.spawner import hardening
 from ...system.throwaway import state_in, throw_away_place
 from ..context import load_settings
 from ..failures import exit_status
-from ..findings import Finding, find_certificates, find_proxies, find_sockets, probe_network
-from ..terminal import Terminal
+from ..findings import Finding, examine_entry, find_certificates, find_proxies, find_sockets, probe_network
+from ..terminal import Terminal, escape
 
 __all__ = ["configure", "find_kernel", "run"]
 
@@ -64,16 +63,13 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
             verdicts, bubblewrap = _sandbox(sandbox, options, io)
             findings += verdicts
             if bubblewrap is not None:
-                findings += probe_network(sandbox, bubblewrap, options.scope)
-    except StoreError as error:
+                findings += probe_network(sandbox, bubblewrap, options.scope, workspace=options.cwd)
+    except LatchError as error:
         findings.append(Finding("sandbox", "fail", str(error), error.hint, exit_status(error)))
     planning = Sandbox(settings.sandbox, machine=options.machine)
     features = frozenset() if bubblewrap is None else bubblewrap.features
-    findings += [
-        finding
-        for entry in settings.extensions
-        for finding in _extension(entry, planning, options.cwd, features)
-    ]
+    for entry in (*settings.extensions, *settings.mcp_servers):
+        findings += examine_entry(entry, planning, workspace=options.cwd, features=features)
     findings += list(_reach(settings, options))
     findings += [find_certificates(options.machine.environment), find_proxies(options.machine.environment)]
     if options.plan and bubblewrap is not None:
@@ -94,9 +90,11 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         io.json({"findings": [_value(finding) for finding in findings], "plan": plan})
     else:
         for finding in findings:
-            io.result(f"{finding.state:<5} {finding.subject}: {finding.text}")
+            lines = [f"{finding.state:<5} {finding.subject}: {finding.text}"]
             if finding.hint is not None and finding.state != "ok":
-                io.result(f"      cure: {finding.hint}")
+                lines.append(f"      cure: {finding.hint}")
+            # NOTE: a terminal or not, because bubblewrap's own words are among them.
+            io.result(escape("\n".join(lines), keep="\n\t"))
         if plan:
             io.result("\n".join(["", "plan of a read-only command here:", *plan]))
     return status
@@ -191,12 +189,12 @@ def _sandbox(
             bubblewrap = sandbox.ready(
                 options.scope, wanted="the probe", workspace=options.cwd, network=network
             )
-        except SandboxUnavailable as error:
-            subject = f"sandbox, {shown}"
+        except LatchError as error:
+            cause = error.cause if isinstance(error, SandboxUnavailable) else error.code
             findings.append(
-                Finding(subject, "fail", f"{error} [{error.cause}]", error.hint, exit_status(error))
+                Finding(f"sandbox, {shown}", "fail", f"{error} [{cause}]", error.hint, exit_status(error))
             )
-            if error.cause in ("absent", "setuid", "untrusted", "too old"):
+            if cause in ("absent", "setuid", "untrusted", "too old", "unusable"):
                 break
         else:
             findings.append(Finding(f"sandbox, {shown}", "ok", f"probed: works ({bubblewrap.path})"))
@@ -235,28 +233,12 @@ def _hardening(bubblewrap: Bubblewrap, machine: Machine) -> Iterator[Finding]:
         yield Finding("process limit", "ok", "by RLIMIT_NPROC")
 
 
-def _extension(
-    entry: ExtensionSettings, sandbox: Sandbox, workspace: Path, features: frozenset[str]
-) -> Iterator[Finding]:
-    subject = f'extension "{entry.name}"'
-    if not entry.enabled:
-        yield Finding(subject, "ok", "disabled")
-        return
-    try:
-        prepared = prepare_extension(entry, sandbox, workspace=workspace, features=features)
-    except UsageError as error:
-        yield Finding(subject, "note", f"not looked at: {error}", error.hint)
-        return
-    except LatchError as error:
-        yield Finding(subject, "fail", str(error), error.hint, exit_status(error))
-        return
-    yield Finding(subject, "ok", f"runs {prepared.program}")
-    for path in entry.rw_paths:
-        yield Finding(subject, "note", f"may write {path}")
-
-
 def _reach(settings: Settings, options: argparse.Namespace) -> Iterator[Finding]:
-    online = [entry.name for entry in settings.extensions if entry.enabled and entry.network]
+    programs = [
+        *settings.extensions,
+        *(server for server in settings.mcp_servers if server.transport == "stdio"),
+    ]
+    online = [entry.name for entry in programs if entry.enabled and entry.network]
     if online:
         yield Finding(
             "network",
@@ -265,8 +247,11 @@ def _reach(settings: Settings, options: argparse.Namespace) -> Iterator[Finding]
             "addresses included",
             "set network = false where it is not needed",
         )
-    shown = [path for entry in settings.extensions for path in (*entry.ro_paths, *entry.rw_paths)]
-    yield from find_sockets([options.cwd, *shown], options.scope, DEFAULT.file)
+    shown = [path for entry in programs for path in (*entry.ro_paths, *entry.rw_paths)]
+    try:
+        yield from find_sockets([options.cwd, *shown], options.scope, DEFAULT.file)
+    except LatchError as error:
+        yield Finding("socket", "fail", f"not looked for to the end: {error}", error.hint, exit_status(error))
 
 
 def _plan(sandbox: Sandbox, workspace: Path, features: frozenset[str]) -> list[str]:

@@ -54,7 +54,9 @@ def _named(settings: Settings, options: argparse.Namespace) -> ExtensionSettings
     for entry in settings.extensions:
         if entry.name == options.trace:
             return entry
-    raise UsageError(f'no extension "{options.trace}" is configured', hint=configured_hint(options, settings))
+    raise UsageError(
+        f'no extension "{options.trace}" is configured', hint=configured_hint(options, settings, "extensions")
+    )
 
 
 def _entry(entry: ExtensionSettings) -> dict[str, object]:

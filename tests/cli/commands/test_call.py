@@ -58,14 +58,14 @@ def test_json_is_one_document_and_no_progress(operator: Operator, flags: tuple[s
 FAILURES = (
     ("tool error", (), {}, ("one/error",), 1, "peer_refused",
      'tool.execute: answered with an error: "the tool failed"'),
-    ("no tool name", (), {}, ("one/",), 2, "usage", '"one/" is neither EXTENSION/NAME nor a catalogue name'),
-    ("no extension", (), {}, ("/echo",), 2, "usage", '"/echo" is neither EXTENSION/NAME nor a catalogue name'),
-    ("no name", (), {}, ("",), 2, "usage", '"" is neither EXTENSION/NAME nor a catalogue name'),
+    ("no tool name", (), {}, ("one/",), 2, "usage", '"one/" is neither NAME/TOOL nor a catalogue name'),
+    ("no extension", (), {}, ("/echo",), 2, "usage", '"/echo" is neither NAME/TOOL nor a catalogue name'),
+    ("no name", (), {}, ("",), 2, "usage", '"" is neither NAME/TOOL nor a catalogue name'),
     ("no catalogue name", (), {}, ("none",), 2, "usage", 'there is no tool "none"'),
     ("not JSON", (), {}, ("one/echo", "{"), 2, "usage", "the arguments are not JSON"),
     ("twice a key", (), {}, ("one/echo", '{"a": 1, "a": 2}'), 2, "usage", "the arguments are not JSON"),
     ("not an object", (), {}, ("one/echo", "[]"), 2, "usage", "the arguments are not a JSON object"),
-    ("no such extension", (), {}, ("two/echo",), 2, "usage", 'no extension "two" is configured'),
+    ("no such extension", (), {}, ("two/echo",), 2, "usage", 'no extension or MCP server "two" is configured'),
     ("disabled", (), {"enabled": False}, ("one/echo",), 2, "usage", 'extension "one" is disabled'),
     ("no such tool", (), {}, ("one/none",), 2, "usage", 'extension "one" has no tool "none"'),
     ("no such program", (), {"command": "nowhere"}, ("one/echo",), 2, "command", '"nowhere" was not found'),
@@ -191,13 +191,13 @@ def test_an_unknown_tool_is_answered_with_those_there_are(operator: Operator) ->
 def test_the_file_to_write_is_named_where_there_is_none(operator: Operator) -> None:
     error = operator.run("call", "--json", "one/echo").error
     assert (error["message"], error["hint"]) == (
-        'no extension "one" is configured',
-        f"none is configured; add [[extensions]] to {operator.file}",
+        'no extension or MCP server "one" is configured',
+        f"none is configured; add [[extensions]] or [[mcp_servers]] to {operator.file}",
     )
     error = operator.run("call", "--json", "echo").error
     assert (error["message"], error["hint"]) == (
         'there is no tool "echo"',
-        f"no extension is enabled; add [[extensions]] to {operator.file}",
+        f"no extension is enabled; add [[extensions]] or [[mcp_servers]] to {operator.file}",
     )
 
 

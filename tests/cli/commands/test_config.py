@@ -9,6 +9,20 @@ import pytest
 from tests.support.command_line import Operator, listing
 
 SECRET = "hunter2-in-env"
+SERVERS = f"""
+[[mcp_servers]]
+name = "files"
+transport = "stdio"
+command = "files"
+env = {{ TOKEN = "{SECRET}" }}
+
+[[mcp_servers]]
+name = "remote"
+transport = "streamable_http"
+url = "https://example.com/mcp?key={SECRET}"
+bearer_token_env = "EXAMPLE_TOKEN"
+ca_bundle = "/opt/ca.pem"
+"""
 
 
 @pytest.fixture
@@ -25,7 +39,7 @@ def configured(operator: Operator) -> Operator:
     )
     operator.configure(
         entry,
-        top='state_dir = "elsewhere"',
+        top='state_dir = "elsewhere"\n' + SERVERS,
         sandbox={"max_processes": 99},
         extension_lifecycle={"exit_seconds": 3},
     )
@@ -63,8 +77,38 @@ def test_each_value_has_its_source(operator: Operator) -> None:
     assert rows["extensions.one.trusted_tools"] == ("default", "false")
 
 
+def test_a_server_shows_the_keys_of_its_transport_alone(operator: Operator) -> None:
+    file = str(configured(operator).file)
+    rows = rows_of(operator.run("config", "show", "--origin").text)
+    assert {key: row for key, row in rows.items() if key.startswith("mcp_servers.")} == {
+        "mcp_servers.files.name": (file, '"files"'),
+        "mcp_servers.files.transport": (file, '"stdio"'),
+        "mcp_servers.files.enabled": ("default", "true"),
+        "mcp_servers.files.timeout_seconds": ("default", "120"),
+        "mcp_servers.files.command": (file, '"files"'),
+        "mcp_servers.files.args": ("default", "[]"),
+        "mcp_servers.files.env": (file, '{"TOKEN": "(set)"}'),
+        "mcp_servers.files.env_from": ("default", "[]"),
+        "mcp_servers.files.ro_paths": ("default", "[]"),
+        "mcp_servers.files.rw_paths": ("default", "[]"),
+        "mcp_servers.files.network": ("default", "true"),
+        "mcp_servers.files.cwd": ("default", '"private"'),
+        "mcp_servers.files.lifetime": ("default", '"session"'),
+        "mcp_servers.remote.name": (file, '"remote"'),
+        "mcp_servers.remote.transport": (file, '"streamable_http"'),
+        "mcp_servers.remote.enabled": ("default", "true"),
+        "mcp_servers.remote.timeout_seconds": ("default", "120"),
+        "mcp_servers.remote.url": (file, '"https://example.com/mcp?(set)"'),
+        "mcp_servers.remote.bearer_token_env": (file, '"EXAMPLE_TOKEN"'),
+        "mcp_servers.remote.headers_from_env": ("default", "{}"),
+        "mcp_servers.remote.ca_bundle": (file, '"/opt/ca.pem"'),
+    }
+
+
 @pytest.mark.parametrize("flags", [(), ("--origin",), ("--json",), ("--json", "--origin")])
-def test_values_handed_into_a_sandbox_are_never_shown(operator: Operator, flags: tuple[str, ...]) -> None:
+def test_values_handed_into_a_sandbox_and_queries_are_never_shown(
+    operator: Operator, flags: tuple[str, ...]
+) -> None:
     done = configured(operator).run("config", "show", *flags)
     assert SECRET not in done.text + done.said
     assert "TOKEN" in done.text and "(set)" in done.text
@@ -80,6 +124,8 @@ def test_json_holds_value_and_source_of_each_key(operator: Operator) -> None:
     known = configured(operator).run("--json", "config", "show").value["settings"]
     assert known["sandbox.max_processes"] == {"value": 99, "origin": str(operator.file)}
     assert known["extensions.one.network"] == {"value": False, "origin": str(operator.file)}
+    url = {"value": "https://example.com/mcp?(set)", "origin": str(operator.file)}
+    assert known["mcp_servers.remote.url"] == url
     assert known["extensions.one.env"]["value"] == {"LATCH_TEST_MARKER": "(set)", "TOKEN": "(set)"}
 
 

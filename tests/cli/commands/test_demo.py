@@ -15,7 +15,7 @@ from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
-STEPS = ["sandbox", "extension", "tool", "guard", "mount", "deadline", "left over"]
+STEPS = ["sandbox", "extension", "tool", "guard", "mount", "mcp", "deadline", "left over"]
 
 
 @pytest.fixture
@@ -52,10 +52,11 @@ def test_every_step_shows_what_it_should(operator: Operator) -> None:
     assert texts["tool"] == "count_words answered {'words': 4}"
     assert texts["guard"] == "deny: demo: the arguments mention a secret"
     assert "refused by the mount: Read-only file system" in texts["mount"]
+    assert texts["mcp"] == "a server on stdio, protocol 2026-07-28, answered: notes.txt has 1 line"
     assert texts["deadline"] == 'extension "demo": tool.execute: no answer within 0.5 s; killed (signal 9)'
     gone = r"no process is left of the hung extension \(it had process \d+ and its monitor\)"
     assert re.fullmatch(gone, texts["left over"])
-    assert lines[-1].startswith("7 of 7 steps as they should be, ")
+    assert lines[-1].startswith("8 of 8 steps as they should be, ")
     assert operator.left() == []
 
 
@@ -86,25 +87,33 @@ def test_without_a_sandbox_it_shows_the_refusal_the_cause_and_the_cure(
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "step", "words"),
+    ("file", "before", "after", "step", "words"),
     [
         (
+            "cli/demo_peer.py",
             'if "secret" in str(payload) else allow()',
             'if "public" in str(payload) else allow()',
             "guard",
             "allow: ",
         ),
-        ('return {"words": len(', 'return {"words": 1 + len(', "tool", "count_words answered {'words': 5}"),
+        (
+            "cli/demo_peer.py",
+            'return {"words": len(',
+            'return {"words": 1 + len(',
+            "tool",
+            "count_words answered {'words': 5}",
+        ),
+        ("cli/demo_server.py", "sum(1 for _", "sum(2 for _", "mcp", "notes.txt has 2 lines"),
     ],
 )
 def test_a_step_that_does_not_show_it_fails_the_demo(
-    operator: Operator, before: str, after: str, step: str, words: str
+    operator: Operator, file: str, before: str, after: str, step: str, words: str
 ) -> None:
-    done = run_copy(operator, "cli/demo_peer.py", before, after)
+    done = run_copy(operator, file, before, after)
     assert done.status == 1
     (line,) = [line for line in done.text.splitlines() if "FAILED: " in line]
     assert line[4:].startswith(step) and words in line
-    assert done.text.splitlines()[-1].startswith("6 of 7 steps as they should be")
+    assert done.text.splitlines()[-1].startswith("7 of 8 steps as they should be")
 
 
 def test_a_hang_that_is_not_ended_fails_twice_and_is_ended_all_the_same(operator: Operator) -> None:

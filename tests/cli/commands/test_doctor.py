@@ -16,10 +16,30 @@ from latch.cli.commands.doctor import find_kernel
 from latch.cli.findings import Finding
 from latch.limits import DEFAULT
 from latch.system.cgroup import can_make_pids_groups, pids_groups
-from tests.support.command_line import Done, Operator, listing, sealed_home
+from tests.support.command_line import PEER, Done, Operator, listing, sealed_home
 from tests.support.fake_bwrap import RAN, failing_bwrap
 
 pytestmark = pytest.mark.usefixtures("sandbox")
+
+SERVERS = """
+[[mcp_servers]]
+name = "local"
+transport = "stdio"
+command = "{python}"
+args = ["{peer}", "--marker", "{marker}"]
+
+[[mcp_servers]]
+name = "remote"
+transport = "streamable_http"
+url = "{origin}/mcp?key=hunter2"
+bearer_token_env = "HIDDEN_TOKEN"
+
+[[mcp_servers]]
+name = "off"
+transport = "stdio"
+enabled = false
+command = "no-such-program"
+"""
 
 
 @pytest.fixture
@@ -244,6 +264,37 @@ def test_an_extension_that_could_not_start_fails(
         if line.startswith('fail  extension "one": ') and words in line
     ]
     assert cure in done.text
+
+
+def test_every_server_is_looked_at_without_being_started_or_contacted(operator: Operator) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        operator.configure(
+            top=SERVERS.format(python=sys.executable, marker=operator.marker, peer=PEER, origin=origin)
+        )
+        done = operator.run("doctor", "-q", env=operator.environment(HIDDEN_TOKEN="hunter2"))
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert done.status == 0
+    lines = [line for line in done.text.splitlines() if "MCP server" in line]
+    assert lines[0].startswith('ok    MCP server "local": runs /')
+    assert lines[1:] == [
+        f'ok    MCP server "remote": reached at {origin}; sent: HIDDEN_TOKEN of the environment',
+        'ok    MCP server "off": disabled',
+    ]
+    assert "note  network: local can reach all" in done.text
+    assert "hunter2" not in done.text and operator.left() == []
+
+
+def test_t27_a_server_whose_variable_is_not_set_fails_before_it_is_needed(operator: Operator) -> None:
+    operator.configure(
+        top=SERVERS.format(python=sys.executable, marker="", peer=PEER, origin="https://example.com")
+    )
+    done = failed(operator, env=operator.environment(HIDDEN_TOKEN=None))
+    assert done.status == 5
+    assert 'fail  MCP server "remote": bearer_token_env: "HIDDEN_TOKEN" is not set in' in done.text
+    assert "cure: set it, or change bearer_token_env of the entry" in done.text
 
 
 def test_a_program_in_a_private_directory_fails_with_its_cure(operator: Operator) -> None:

@@ -1,0 +1,448 @@
+"""One MCP server as its user sees it: opened, its tools called, closed.
+
+::
+
+    with McpClient.open(entry, workspace=path, scope=scope) as client:
+        client.call_tool("add", {"a": 1, "b": 2}, scope)
+
+No call is ever sent twice. A call that failed on its way may have taken effect: the error says so, the
+client is disconnected for good and its catalogue stays as it was. An answer that is an error, a tool that
+failed and a call that asks for what is not offered leave it usable. The secrets of its entry are taken out
+of all that comes from the server before anybody sees it (security.md T27).
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Callable, Iterator, Mapping
+
+from .. import __version__
+from ..errors import (
+    Cancelled,
+    CredentialError,
+    LatchError,
+    PeerError,
+    PeerGone,
+    PeerProtocolError,
+    PeerRefused,
+    SchemaError,
+    UsageError,
+    WireError,
+)
+from ..limits import Limits
+from ..settings import McpServerSettings
+from ..system.peer import broken, refused
+from ..system.sandbox import Sandbox
+from ..system.scope import Scope
+from ..wire.excerpts import shorten
+from ..wire.httpfields import Redactor
+from ..wire.jsonrpc import Failure
+from ..wire.jsontext import Json
+from .catalogue import RemoteTool, Skipped, ToolCatalogue
+from .connection import Connection, Transport
+from .conversation import McpConversation
+from .headers import mirror_arguments
+from .results import McpResult, Unsupported, check_result
+from .stdio import StdioTransport
+from .versions import HEADER_MISMATCH
+
+__all__ = ["McpClient"]
+
+_CALL = "tools/call"
+_LOST = "whether the call took effect is unknown"
+_LOST_BEFORE = "whether the call that was lost then took effect is unknown"
+
+
+class McpClient:
+    """A connected server. Make one with :meth:`open`; it is a context manager.
+
+    On stdio it belongs to the thread that is driving it (:class:`ConcurrentUse` otherwise); over HTTP
+    several threads may call at once. Any thread may cancel the scope that was passed.
+    """
+
+    def __init__(
+        self,
+        entry: McpServerSettings,
+        sandbox: Sandbox,
+        limits: Limits,
+        connect: Callable[[Scope], Connection],
+        redactor: Redactor | None,
+    ) -> None:
+        """Use :meth:`open`."""
+        self._entry = entry
+        self._sandbox = sandbox
+        self._limits = limits
+        self._connect = connect
+        self._redactor = redactor
+        self._connection: Connection | None = None
+        self._catalogue = ToolCatalogue()
+        self._version = ""
+        self._server_info: Mapping[str, Json] = {}
+        self._timings: Mapping[str, float] = {}
+        self._notes: tuple[str, ...] = ()
+        self._over: LatchError | None = None
+        self._has_lost = False
+
+    # -- life -------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        entry: McpServerSettings,
+        *,
+        workspace: Path | str,
+        scope: Scope,
+        sandbox: Sandbox | None = None,
+        limits: Limits | None = None,
+    ) -> McpClient:
+        """Connect to the server of *entry*, list its tools and return the client.
+
+        *sandbox* is shared by the peers of one configuration; None makes one from ``entry.sandbox``, and
+        a server over HTTP starts nothing in it. *limits* None are those of *sandbox*. Raises
+        :class:`CredentialError` for a variable that is not set and for credentials that were refused,
+        :class:`SandboxUnavailable`, :class:`CommandUnusable`, :class:`ConfigError`, a :class:`PeerError`
+        naming the stage, and what *scope* raises; then nothing is left running.
+        """
+        sandbox = sandbox or Sandbox(entry.sandbox, **({} if limits is None else {"limits": limits}))
+        limits = limits or sandbox.limits
+        known = sandbox.machine.environment
+        environment = _secrets(entry, "env_from", {name: name for name in entry.env_from}, known)
+        fields = _secrets(entry, "headers_from_env", entry.headers_from_env, known)
+        secrets = [*environment.values(), *fields.values()]
+        if entry.bearer_token_env is not None:
+            (token,) = _secrets(entry, "bearer_token_env", {"": entry.bearer_token_env}, known).values()
+            fields["Authorization"] = f"Bearer {token}"
+            secrets.append(token)
+        redactor = Redactor(secrets) if secrets else None
+
+        def connect(within: Scope) -> Connection:
+            conversation = McpConversation(limits, client_version=__version__)
+            transport: Transport
+            if entry.transport == "stdio":
+                transport = StdioTransport(
+                    entry,
+                    sandbox,
+                    workspace=Path(workspace),
+                    peer=_peer(entry),
+                    environment={**environment, **entry.env},
+                    conversation=conversation,
+                    scrub=None if redactor is None else redactor.text,
+                )
+            else:
+                # NOTE: here, because a server on stdio must not pay for what speaks HTTP.
+                from .streamable import StreamableTransport
+
+                transport = StreamableTransport(
+                    entry,
+                    secrets=tuple(fields.items()),
+                    environment=known,
+                    peer=_peer(entry),
+                    conversation=conversation,
+                    limits=limits,
+                )
+            connection = Connection(
+                transport,
+                conversation,
+                server=entry.name,
+                limits=limits,
+                redact=None if redactor is None else redactor.json,
+            )
+            connection.open(within)
+            return connection
+
+        client = cls(entry, sandbox, limits, connect, redactor)
+        with client._redacting():
+            client._start(scope)
+        return client
+
+    def close(self, scope: Scope | None = None) -> None:
+        """End the connection: stdin closed and a moment for the exit, or the session's DELETE.
+
+        Idempotent, and silent for one that is over already. *scope* None is one that nobody cancels.
+        Raises a :class:`PeerError` when the end of a process could not be proven.
+        """
+        self._over = self.failure or UsageError(f"{_peer(self._entry)} was closed")
+        if self._connection is not None:
+            self._connection.transport.close(
+                (scope or Scope.root()).within(None, peer=_peer(self._entry), stage="close")
+            )
+
+    def kill(self) -> None:
+        """End it at once, without a word to it. Idempotent; raises as :meth:`close` does."""
+        self._over = self.failure or UsageError(f"{_peer(self._entry)} was closed")
+        if self._connection is not None:
+            self._connection.transport.kill()
+
+    def __enter__(self) -> McpClient:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.kill()
+        except PeerError as unproven:
+            if not isinstance(error, (LatchError, Cancelled)):
+                raise
+            error.after(str(unproven))
+
+    # -- what is known ----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name of its configuration entry."""
+        return self._entry.name
+
+    @property
+    def settings(self) -> McpServerSettings:
+        """Its configuration entry."""
+        return self._entry
+
+    @property
+    def protocol_version(self) -> str:
+        """The revision that was agreed on, such as ``2025-11-25``."""
+        return self._version
+
+    @property
+    def server_info(self) -> Mapping[str, Json]:
+        """What the server says of itself; for people, never for decisions. Empty when it says nothing."""
+        return MappingProxyType(self._redacted(dict(self._server_info)))
+
+    @property
+    def tools(self) -> tuple[RemoteTool, ...]:
+        """Its tools as they were first listed, in the order of their catalogue names."""
+        return self._catalogue.tools
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Tools that are not offered, and why."""
+        return self._catalogue.skipped
+
+    @property
+    def diagnostics(self) -> tuple[str, ...]:
+        """What is worth telling its operator: what is not checked, what was unusual about its start."""
+        noise = 0 if self._connection is None else self._connection.transport.noise_lines
+        lines = (f"{noise} lines on its standard output were no messages",) if noise else ()
+        return tuple(map(self._redacted, (*self._catalogue.diagnostics, *self._notes, *lines)))
+
+    @property
+    def timings(self) -> Mapping[str, float]:
+        """Seconds each stage of its start took, in order."""
+        return MappingProxyType(dict(self._timings))
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last of what a server on stdio wrote to its standard error, also after its end."""
+        return "" if self._connection is None else self._connection.transport.stderr_tail
+
+    @property
+    def is_per_call(self) -> bool:
+        """True for one that is started afresh for every call."""
+        return self._entry.transport == "stdio" and self._entry.lifetime == "call"
+
+    @property
+    def failure(self) -> LatchError | None:
+        """The error that ended it, or None while it is usable."""
+        if self._over is not None or self._connection is None or self.is_per_call:
+            return self._over
+        return self._connection.transport.failure
+
+    # -- calls ------------------------------------------------------------------------------------
+
+    def call_tool(self, name: str, arguments: Mapping[str, Json], scope: Scope) -> McpResult:
+        """Call the tool that the server calls *name* and return its result, ``is_error`` included.
+
+        Raises :class:`UsageError` for an unknown name and for arguments that do not fit the tool's input
+        schema or cannot be sent, :class:`PeerRefused` when the server answered with an error or asks for
+        what is not offered (it stays usable), any other :class:`PeerError` when the exchange failed, and
+        what *scope* raises; after these it is disconnected.
+        """
+        with self._redacting():
+            tool = self._find(name)
+            if type(arguments) is not dict:
+                arguments = _as_dict(arguments)
+            fields = self._check_arguments(tool, arguments)
+            self._check_usable()
+            within = scope.within(
+                self._entry.timeout_seconds, peer=_peer(self._entry), stage=_CALL, missing="answer"
+            )
+            if self.is_per_call:
+                return self._call_afresh(tool, arguments, fields, within)
+            assert self._connection is not None, "open comes first"
+            return self._exchange(self._connection, tool, arguments, fields, within)
+
+    def _call_afresh(
+        self,
+        tool: RemoteTool,
+        arguments: Mapping[str, Json],
+        fields: tuple[tuple[str, str], ...],
+        scope: Scope,
+    ) -> McpResult:
+        """Start the server for this one call; a catalogue that is not the session's fails closed."""
+        connection = self._connection = self._connect(scope)
+        try:
+            if (connection.version, connection.catalogue.digest) != (self._version, self._catalogue.digest):
+                raise PeerProtocolError(
+                    "its protocol version or its tools are not those of the start of the session; the call "
+                    "was not sent",
+                    hint="a new session takes the new ones",
+                    peer=scope.peer,
+                    stage="tools/list",
+                )
+            return self._exchange(connection, tool, arguments, fields, scope)
+        finally:
+            connection.transport.close(scope)
+
+    def _exchange(
+        self,
+        connection: Connection,
+        tool: RemoteTool,
+        arguments: Mapping[str, Json],
+        fields: tuple[tuple[str, str], ...],
+        scope: Scope,
+    ) -> McpResult:
+        call = connection.call_of(tool.name, arguments, fields)
+        try:
+            answer = connection.transport.exchange(call, scope)
+        except (PeerError, Cancelled) as error:
+            error.after(_LOST)
+            self._has_lost = True
+            raise
+        if isinstance(answer, Failure):
+            raise self._refusal(answer, scope)
+        try:
+            return check_result(
+                self._redacted(answer.result),
+                tool,
+                version=self._version,
+                quoted_chars=self._limits.mcp.max_quoted_chars,
+            )
+        except Unsupported as error:
+            raise PeerRefused(error.reason, data=answer.result, peer=scope.peer, stage=scope.stage) from None
+        except WireError as error:
+            connection.transport.kill()
+            failure = broken(error, scope)
+            if not self.is_per_call:
+                self._over = failure
+            raise failure from None
+
+    def _find(self, name: str) -> RemoteTool:
+        tool = self._catalogue.find(name)
+        if tool is None:
+            offered = ", ".join(one.name for one in self.tools) or "none"
+            raise UsageError(
+                f'{_peer(self._entry)} has no tool "{name}"',
+                hint=f"it has: {shorten(offered, self._limits.mcp.max_quoted_chars)}",
+            )
+        if tool.needs_task:
+            raise PeerRefused(
+                f'the tool "{name}" runs only as an asynchronous task, which Latch does not offer',
+                peer=_peer(self._entry),
+                stage=_CALL,
+            )
+        return tool
+
+    def _check_arguments(
+        self, tool: RemoteTool, arguments: Mapping[str, Json]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return the header fields of the call; :class:`UsageError` for arguments that do not fit."""
+        subject = f'{_peer(self._entry)}: the arguments of "{tool.name}"'
+        if tool.arguments is not None:
+            try:
+                issue = tool.arguments.first_issue(arguments)
+            except SchemaError as error:
+                raise UsageError(f"{subject} cannot be checked: {error.reason}") from None
+            if issue is not None:
+                raise UsageError(f"{subject} do not fit its inputSchema: {issue}")
+        return mirror_arguments(tool.mirrors, arguments) if tool.mirrors else ()
+
+    def _check_usable(self) -> None:
+        failure = self.failure
+        if isinstance(failure, UsageError):
+            raise failure
+        if failure is not None:
+            gone = PeerGone(
+                f"it was disconnected, because {failure.reason}",
+                hint="a new session connects again; nothing is sent a second time",
+                peer=_peer(self._entry),
+                stage=_CALL,
+            )
+            if self._has_lost:
+                gone.after(_LOST_BEFORE)
+            raise gone
+
+    def _refusal(self, answer: Failure, scope: Scope) -> PeerRefused:
+        error = refused(self._redacted(answer.raw), scope, quoted_chars=self._limits.mcp.max_quoted_chars)
+        if answer.error is not None and answer.error.code == HEADER_MISMATCH:
+            error.after("its catalogue has changed since it was listed, and nothing was sent again")
+            error.hint = "a new session lists its tools anew"
+        return error
+
+    # -- the machinery ----------------------------------------------------------------------------
+
+    def _start(self, scope: Scope) -> None:
+        within = scope.within(
+            self._entry.timeout_seconds, peer=_peer(self._entry), stage="start", missing="connected server"
+        )
+        connection = self._connect(within)
+        self._version = connection.version
+        self._server_info = connection.server_info
+        self._catalogue = connection.catalogue
+        self._timings = connection.timings
+        self._notes = tuple(connection.notes)
+        self._connection = connection
+        if self.is_per_call:
+            connection.transport.close(within)
+
+    def _redacted(self, value: Json) -> Json:
+        return value if self._redactor is None else self._redactor.json(value)
+
+    @contextmanager
+    def _redacting(self) -> Iterator[None]:
+        """Take the secrets of the entry out of whatever is raised."""
+        try:
+            yield
+        except (LatchError, Cancelled) as error:
+            if self._redactor is not None:
+                _redact(error, self._redactor)
+            raise
+
+
+def _redact(error: LatchError | Cancelled, redactor: Redactor) -> None:
+    error.reason = redactor.text(error.reason)
+    error.args = (error.reason,)
+    error.aftermath[:] = map(redactor.text, error.aftermath)
+    if isinstance(error, LatchError) and error.hint is not None:
+        error.hint = redactor.text(error.hint)
+    if isinstance(error, PeerRefused):
+        error.data = redactor.json(error.data)
+    if isinstance(error, PeerGone):
+        error.stderr_tail = redactor.text(error.stderr_tail)
+
+
+def _peer(entry: McpServerSettings) -> str:
+    return f'MCP server "{entry.name}"'
+
+
+def _as_dict(arguments: Mapping[str, Json]) -> dict[str, Json]:
+    if not isinstance(arguments, Mapping):
+        raise UsageError(f"the arguments of a tool must be a mapping, not {type(arguments).__name__}")
+    return dict(arguments)
+
+
+def _secrets(
+    entry: McpServerSettings, key: str, wanted: Mapping[str, str], known: Mapping[str, str]
+) -> dict[str, str]:
+    missing = sorted({variable for variable in wanted.values() if not known.get(variable)})
+    if missing:
+        names = ", ".join(f'"{variable}"' for variable in missing)
+        raise CredentialError(
+            f"{key}: {names} is not set in the environment of this process",
+            hint=f"set it, or change {key} of the entry",
+            peer=_peer(entry),
+            stage="start",
+        )
+    return {name: known[variable] for name, variable in wanted.items()}

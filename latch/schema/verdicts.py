@@ -1,0 +1,135 @@
+"""One check under way: what it may still cost, where it came by, and what it found.
+
+A check of a keyword is a function of the instance and the :class:`Run`. It returns None, or the
+:class:`Failure` it found, to which every level on the way out adds where it stands: a value that fits costs
+nothing for its place.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Callable, Optional, Set, Tuple, Union
+
+from ..errors import SchemaError
+from ..limits import SchemaLimits
+
+if TYPE_CHECKING:
+    from .references import Resource
+
+__all__ = [
+    "Check",
+    "Collector",
+    "Failure",
+    "Json",
+    "Run",
+    "Token",
+    "accept",
+    "place_text",
+    "pointer_of",
+    "quoted",
+]
+
+# None, bool, int, float, str, list of Json, dict of str to Json: what a JSON text is read as.
+Json = Any
+# One step of a JSON Pointer: the name of a property or the index of an item.
+Token = Union[str, int]
+
+_ELLIPSIS = "..."
+
+
+class Failure:
+    """What does not fit: the *keyword*, a *reason* in one sentence, and the *trail*, innermost token first."""
+
+    __slots__ = ("keyword", "reason", "trail")
+
+    def __init__(self, keyword: str, reason: str) -> None:
+        self.keyword = keyword
+        self.reason = reason
+        self.trail: list[Token] = []
+
+    def within(self, token: Token) -> Failure:
+        """Tell that all this is in the property or item *token*; returns the failure itself."""
+        self.trail.append(token)
+        return self
+
+
+class Run:
+    """The budget of one check and the schema resources it has entered, outermost first.
+
+    One step is about one function call. When a budget is spent, :class:`SchemaError` ends the check: there
+    is no verdict then. ``resources`` is the dynamic scope (Core 2020-12, section 7.1).
+    """
+
+    __slots__ = ("_deepest", "_limits", "_steps", "resources")
+
+    def __init__(self, limits: SchemaLimits, *resources: Resource) -> None:
+        self._limits = limits
+        self._steps = limits.max_steps
+        self._deepest = limits.max_references + len(resources)
+        self.resources: list[Resource] = [*resources]
+
+    @property
+    def quoted_chars(self) -> int:
+        """How much of an instance a reason may quote."""
+        return self._limits.max_quoted_chars
+
+    def spend(self, steps: int) -> None:
+        """Take *steps* from the budget."""
+        self._steps -= steps
+        if self._steps < 0:
+            raise SchemaError(f"the check takes more than {self._limits.max_steps} steps (max_steps)")
+
+    def enter(self, resource: Resource) -> None:
+        """Follow a reference into *resource*; :meth:`leave` comes back from it."""
+        if len(self.resources) >= self._deepest:
+            most = self._limits.max_references
+            raise SchemaError(f"the check follows over {most} references inside one another (max_references)")
+        self.resources.append(resource)
+        self.spend(1)
+
+    def leave(self) -> None:
+        """Come back from a reference."""
+        self.resources.pop()
+
+
+# Bound to what it compares with; a check belongs to the schema and keeps nothing between two calls.
+Check = Callable[[Json, Run], Optional[Failure]]
+# Adds the property names or item indexes that a schema evaluated of an instance that fits it.
+Collector = Callable[[Json, Run, Set[Token]], None]
+
+
+def accept(instance: Json, run: Run) -> Failure | None:
+    """The check that every value passes; compared by identity where it can be left out."""
+    return None
+
+
+def quoted(value: Json, most: int) -> str:
+    """Return *value* as a message shows it: as JSON, at most *most* characters of it, always in one line."""
+    if isinstance(value, str):
+        text = value[:most]
+        shown = json.dumps(text, ensure_ascii=not text.isprintable())
+        return shown if len(value) <= most else f'{shown[:-1]}{_ELLIPSIS}"'
+    if isinstance(value, (list, dict)):
+        kind, count = ("an array", len(value)) if isinstance(value, list) else ("an object", len(value))
+        return f"{kind} of {count}"
+    if isinstance(value, int) and value.bit_length() > 4 * most:
+        return f"an integer of {value.bit_length()} bits"
+    return json.dumps(value)
+
+
+def pointer_of(tokens: Tuple[Token, ...], most: int) -> str:
+    """Return the JSON Pointer of *tokens*, at most *most* characters of it (RFC 6901, section 3)."""
+    parts = []
+    room = most
+    for token in tokens:
+        # What the pointer has no room for is not escaped either: names may be as long as a message.
+        part = str(token)[: max(0, room)].replace("~", "~0").replace("/", "~1")
+        parts.append(f"/{part}")
+        room -= len(part) + 1
+    pointer = "".join(parts[: most + 1])
+    return pointer if len(pointer) <= most else pointer[:most] + _ELLIPSIS
+
+
+def place_text(pointer: str) -> str:
+    """Return *pointer* as messages begin with it: ``at "/a/0"``."""
+    return f"at {quoted(pointer, len(pointer))}"
