@@ -84,7 +84,7 @@ check: rules test mirror
 
 .PHONY: bench
 bench:
-	@$(call prepared,test) && exec "$$python" tests/bench.py
+	@$(call prepared,test) && ./.ci/prepare peers "$$python" && exec "$$python" tests/bench.py
 
 .PHONY: coverage
 coverage:

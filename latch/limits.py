@@ -244,10 +244,13 @@ class SchemaLimits:
 
     # ours: schemas in one document, the ones nested in it included
     max_nodes: int = 10_000
+    # ours: the address of a schema without its fragment, joined and not; servers take some 8 KiB, and each
+    # reference is joined to the one above it
+    max_address_chars: int = 2 * KIB
     # ours: references followed inside one another in a check; JSON nests to 128, two for each level and more
     max_references: int = 512
-    # ours: work of one check, a few seconds of it; a 4 MiB instance takes some 2 million
-    max_steps: int = 10_000_000
+    # ours: work of one check, some ten seconds of it at worst; a 4 MiB instance takes two million or three
+    max_steps: int = 5_000_000
     # ours: the text of one pattern
     max_pattern_chars: int = 8 * KIB
     # ours: groups inside one another in a pattern

@@ -33,6 +33,7 @@ from latch.settings import ExtensionSettings, SandboxSettings  # noqa: E402
 from latch.system.planning import Prepared  # noqa: E402
 from latch.system.sandbox import Sandbox  # noqa: E402
 from latch.system.scope import Scope  # noqa: E402
+from tests import bench_http, bench_mcp  # noqa: E402
 
 # One peer for both sides, without SDK or framework, so that the ratio is that of the hosts.
 PEER = """
@@ -72,6 +73,7 @@ def main() -> None:
     rounds = parser.parse_args().n
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, {rounds} rounds, medians")
     print(f"{'':<42} {'floor':>10} {'latch':>10} {'ratio':>7} {'at most':>8} {'shortest':>9}")
+    bench_http.measure(_row, rounds)
     with tempfile.TemporaryDirectory(prefix="latch-bench-") as place:
         os.environ["LATCH_DIRECTORY"] = str(Path(place, "latch"))
         _round_trips_on_one_core(Path(place), rounds)
@@ -93,25 +95,34 @@ def main() -> None:
         _run("-c", "pass"),
         _run(str(ROOT / "bin/latch"), "--help"),
     )
+    bench_mcp.print_rows()
 
 
-def _row(name: str, most: float, rounds: int, floor: Callable[[], None], ours: Callable[[], None]) -> None:
+def _row(
+    name: str,
+    most: float,
+    rounds: int,
+    floor: Callable[[], None],
+    ours: Callable[[], None],
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> None:
     floors: list[float] = []
     times: list[float] = []
     floor(), ours()
     for number in range(rounds):
         pair = [(floors, floor), (times, ours)]
         for taken, work in pair if number % 2 == 0 else reversed(pair):
-            taken.append(_timed(work))
+            taken.append(_timed(work, clock))
     low, high = statistics.median(floors), statistics.median(times)
     cells = f"{low * 1e3:>8.3f}ms {high * 1e3:>8.3f}ms {high / low:>7.2f} {most:>8.1f}"
     print(f"{name:<42} {cells} {min(times) / min(floors):>9.2f}", flush=True)
 
 
-def _timed(work: Callable[[], None]) -> float:
-    began = time.perf_counter()
+def _timed(work: Callable[[], None], clock: Callable[[], float]) -> float:
+    began = clock()
     work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def _round_trips_on_one_core(place: Path, rounds: int) -> None:

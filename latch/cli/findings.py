@@ -16,9 +16,10 @@ from importlib import util
 from pathlib import Path
 from typing import Iterator, Mapping
 
-from ..errors import ConfigError, CredentialError, LatchError, UsageError
+from ..errors import CommandUnusable, ConfigError, CredentialError, LatchError, UsageError
 from ..extensions.host import prepare_extension
 from ..limits import FileLimits
+from ..mcp.secrets import read_secrets
 from ..settings import ExtensionSettings, McpServerSettings
 from ..system.bubblewrap import Bubblewrap
 from ..system.command import run_prepared
@@ -94,7 +95,8 @@ def examine_entry(
     except UsageError as error:
         yield Finding(subject, "note", f"not looked at: {error}", error.hint)
     except LatchError as error:
-        yield Finding(subject, "fail", str(error), error.hint, exit_status(error))
+        text = error.reason if isinstance(error, CredentialError) else str(error)
+        yield Finding(subject, "fail", text, error.hint, exit_status(error))
     else:
         yield Finding(subject, "ok", text)
         for path in entry.rw_paths:
@@ -104,7 +106,7 @@ def examine_entry(
 def _server_program(
     entry: McpServerSettings, sandbox: Sandbox, *, peer: str, workspace: Path, features: frozenset[str]
 ) -> str:
-    _check_set("env_from", entry.env_from, sandbox.machine.environment)
+    read_secrets(entry, sandbox.machine.environment)
     prepared = prepare_entry(
         entry,
         sandbox,
@@ -122,8 +124,7 @@ def _server_address(entry: McpServerSettings, known: Mapping[str, str]) -> str:
     url = parse_url(entry.url)
     bearer = () if entry.bearer_token_env is None else (entry.bearer_token_env,)
     fields = tuple(entry.headers_from_env.values())
-    _check_set("bearer_token_env", bearer, known)
-    _check_set("headers_from_env", fields, known)
+    read_secrets(entry, known)
     bundle = entry.ca_bundle
     if bundle is not None and not os.access(bundle, os.R_OK):
         raise ConfigError([problem_of(entry, "mcp_servers", f'"{bundle}" cannot be read', "ca_bundle")])
@@ -131,16 +132,6 @@ def _server_address(entry: McpServerSettings, known: Mapping[str, str]) -> str:
     text = f"reached at {url.scheme}://{url.authority}"
     text += f"; sent: {used} of the environment" if used else ""
     return text if bundle is None else f"{text}; certificates: {bundle}"
-
-
-def _check_set(key: str, variables: tuple[str, ...], known: Mapping[str, str]) -> None:
-    """Raise :class:`CredentialError` for those of *variables* that are not set, or empty."""
-    unset = [f'"{name}"' for name in dict.fromkeys(variables) if not known.get(name)]
-    if unset:
-        raise CredentialError(
-            f"{key}: {', '.join(unset)} is not set in the environment of this process",
-            hint=f"set it, or change {key} of the entry",
-        )
 
 
 def find_certificates(environment: Mapping[str, str], *, root: Path = Path("/")) -> Finding:
@@ -232,11 +223,12 @@ def probe_network(
     with listener:
         name = _name_in_table(listener.getsockname()[1])
         for network in (True, False):
-            within = scope.within(sandbox.limits.process.probe_seconds, peer="the probe", stage="network")
             try:
-                is_shared = _sees(sandbox, bubblewrap, within, name, network=network, workspace=workspace)
+                is_shared = _sees(sandbox, bubblewrap, scope, name, network=network, workspace=workspace)
             except LatchError as error:
-                yield Finding(_subject(network), "note", f"not tested: {error}", error.hint)
+                # NOTE: the program is ours, so what cures one of the operator's cures nothing here.
+                hint = None if isinstance(error, CommandUnusable) else error.hint
+                yield Finding(_subject(network), "note", f"not tested: {error}", hint)
             else:
                 yield _network_finding(network, is_shared)
 
@@ -244,15 +236,16 @@ def probe_network(
 def _sees(
     sandbox: Sandbox, bubblewrap: Bubblewrap, scope: Scope, name: str, *, network: bool, workspace: Path
 ) -> bool:
+    within = scope.within(sandbox.limits.process.probe_seconds, peer="the probe", stage="network")
     prepared = sandbox.planner.prepare_probe(
         ("/bin/sh", "-c", _NETWORK_SCRIPT, "sh", name),
         wanted="the probe of the network",
         network=network,
         features=bubblewrap.features,
     )
-    said, errors = bytearray(), bytearray()
     prepared = replace(prepared, workspace=str(workspace))
-    run_prepared(sandbox, prepared, scope, on_stdout=said.extend, on_stderr=errors.extend)
+    said, errors = bytearray(), bytearray()
+    run_prepared(sandbox, prepared, within, on_stdout=said.extend, on_stderr=errors.extend)
     if said not in (b"shared\n", b"apart\n"):
         most = sandbox.limits.extension.max_quoted_chars
         raise LatchError(

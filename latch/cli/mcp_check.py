@@ -100,6 +100,6 @@ def _tool(tool: RemoteTool) -> dict[str, object]:
         "catalogue_name": tool.catalogue_name,
         "title": tool.title,
         "description": tool.description,
-        "input_schema": dict(tool.input_schema),
+        "input_schema": tool.input_schema,
         "output_schema": tool.output_schema,
     }

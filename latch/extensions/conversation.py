@@ -188,7 +188,7 @@ class ExtensionConversation:
         self._limits = limits
         self._trace = trace
         self._reader = FrameReader(limits.frame)
-        self._builder = RegistrationsBuilder(limits.extension, allow, reserved=reserved)
+        self._builder = RegistrationsBuilder(limits, allow, reserved=reserved)
         self._registrations: Registrations | None = None
         self._output: list[bytes] = []
         self._state = State.SPAWNED

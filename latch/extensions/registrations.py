@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Iterable, Mapping
 
-from ..errors import WireError
-from ..limits import ExtensionLimits
+from ..errors import SchemaError, WireError
+from ..limits import Limits
 from ..wire.excerpts import quote
 from ..wire.jsontext import Json
 
@@ -114,10 +114,9 @@ class RegistrationsBuilder:
     field for an invalid one. Commands named as one of *reserved*, ignoring case, ``-`` and ``_``, are
     refused."""
 
-    def __init__(
-        self, limits: ExtensionLimits, allow: Iterable[str] = (), *, reserved: Iterable[str] = ()
-    ) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, allow: Iterable[str] = (), *, reserved: Iterable[str] = ()) -> None:
+        self._limits = limits.extension
+        self._schema_limits = limits.schema
         self._allow = tuple(allow)
         self._reserved = frozenset(map(fold_name, reserved))
         self._tools: dict[str, ToolDeclaration] = {}
@@ -170,7 +169,19 @@ class RegistrationsBuilder:
             )
         if schema.get("type", "object") != "object":
             raise WireError(f'{method}: inputSchema of {self._quoted(name)} must have type "object"')
+        self._check_schema(method, name, schema)
         self._tools[name] = ToolDeclaration(name, _description(method, params), MappingProxyType(schema))
+
+    def _check_schema(self, method: str, name: str, schema: dict[str, Json]) -> None:
+        if schema.keys() <= {"type"}:
+            return
+        # NOTE: here, because many tools declare no more than that, and loading it would slow every start.
+        from ..schema.compile import Schema
+
+        try:
+            Schema.compile(schema, self._schema_limits)
+        except SchemaError as error:
+            raise WireError(f"{method}: inputSchema of {self._quoted(name)}: {error.reason}") from None
 
     def _add_command(self, method: str, params: dict[str, Json]) -> None:
         name = self._name(method, params)

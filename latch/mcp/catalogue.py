@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Callable, Mapping
+from typing import Callable
 
 from ..errors import SchemaError, WireError
 from ..limits import Limits
@@ -39,7 +38,7 @@ class RemoteTool:
     catalogue_name: str
     title: str
     description: str
-    input_schema: Mapping[str, Json]
+    input_schema: dict[str, Json]
     output_schema: Json
     mirrors: tuple[Mirror, ...]
     needs_task: bool
@@ -172,7 +171,7 @@ class CatalogueBuilder:
             catalogue_name=catalogue_name(self._server, name),
             title=next((text for text in (given.get("title"), hinted) if isinstance(text, str)), name),
             description=self._description(name, given.get("description")),
-            input_schema=MappingProxyType(schema),
+            input_schema=schema,
             output_schema=given.get("outputSchema"),
             mirrors=mirrors,
             needs_task=support == "required",

@@ -13,15 +13,13 @@ of all that comes from the server before anybody sees it (security.md T27).
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Callable, Iterator, Mapping
+from typing import Callable, Mapping
 
 from .. import __version__
 from ..errors import (
     Cancelled,
-    CredentialError,
     LatchError,
     PeerError,
     PeerGone,
@@ -45,6 +43,7 @@ from .connection import Connection, Transport
 from .conversation import McpConversation
 from .headers import mirror_arguments
 from .results import McpResult, Unsupported, check_result
+from .secrets import read_secrets
 from .stdio import StdioTransport
 from .versions import HEADER_MISMATCH
 
@@ -72,6 +71,7 @@ class McpClient:
     ) -> None:
         """Use :meth:`open`."""
         self._entry = entry
+        self._peer = _peer(entry)
         self._sandbox = sandbox
         self._limits = limits
         self._connect = connect
@@ -108,14 +108,8 @@ class McpClient:
         sandbox = sandbox or Sandbox(entry.sandbox, **({} if limits is None else {"limits": limits}))
         limits = limits or sandbox.limits
         known = sandbox.machine.environment
-        environment = _secrets(entry, "env_from", {name: name for name in entry.env_from}, known)
-        fields = _secrets(entry, "headers_from_env", entry.headers_from_env, known)
-        secrets = [*environment.values(), *fields.values()]
-        if entry.bearer_token_env is not None:
-            (token,) = _secrets(entry, "bearer_token_env", {"": entry.bearer_token_env}, known).values()
-            fields["Authorization"] = f"Bearer {token}"
-            secrets.append(token)
-        redactor = Redactor(secrets) if secrets else None
+        secrets = read_secrets(entry, known)
+        redactor = Redactor(secrets.values) if secrets.values else None
 
         def connect(within: Scope) -> Connection:
             conversation = McpConversation(limits, client_version=__version__)
@@ -126,7 +120,7 @@ class McpClient:
                     sandbox,
                     workspace=Path(workspace),
                     peer=_peer(entry),
-                    environment={**environment, **entry.env},
+                    environment={**secrets.environment, **entry.env},
                     conversation=conversation,
                     scrub=None if redactor is None else redactor.text,
                 )
@@ -136,7 +130,7 @@ class McpClient:
 
                 transport = StreamableTransport(
                     entry,
-                    secrets=tuple(fields.items()),
+                    secrets=secrets.fields,
                     environment=known,
                     peer=_peer(entry),
                     conversation=conversation,
@@ -153,8 +147,11 @@ class McpClient:
             return connection
 
         client = cls(entry, sandbox, limits, connect, redactor)
-        with client._redacting():
+        try:
             client._start(scope)
+        except (LatchError, Cancelled) as error:
+            client._redact(error)
+            raise
         return client
 
     def close(self, scope: Scope | None = None) -> None:
@@ -163,15 +160,15 @@ class McpClient:
         Idempotent, and silent for one that is over already. *scope* None is one that nobody cancels.
         Raises a :class:`PeerError` when the end of a process could not be proven.
         """
-        self._over = self.failure or UsageError(f"{_peer(self._entry)} was closed")
+        self._over = self.failure or UsageError(f"{self._peer} was closed")
         if self._connection is not None:
             self._connection.transport.close(
-                (scope or Scope.root()).within(None, peer=_peer(self._entry), stage="close")
+                (scope or Scope.root()).within(None, peer=self._peer, stage="close")
             )
 
     def kill(self) -> None:
         """End it at once, without a word to it. Idempotent; raises as :meth:`close` does."""
-        self._over = self.failure or UsageError(f"{_peer(self._entry)} was closed")
+        self._over = self.failure or UsageError(f"{self._peer} was closed")
         if self._connection is not None:
             self._connection.transport.kill()
 
@@ -225,7 +222,11 @@ class McpClient:
     def diagnostics(self) -> tuple[str, ...]:
         """What is worth telling its operator: what is not checked, what was unusual about its start."""
         noise = 0 if self._connection is None else self._connection.transport.noise_lines
-        lines = (f"{noise} lines on its standard output were no messages",) if noise else ()
+        lines: tuple[str, ...] = ()
+        if noise:
+            counted = "1 line" if noise == 1 else f"{noise} lines"
+            told = "was no message" if noise == 1 else "were no messages"
+            lines = (f"{counted} on its standard output {told}",)
         return tuple(map(self._redacted, (*self._catalogue.diagnostics, *self._notes, *lines)))
 
     @property
@@ -260,19 +261,20 @@ class McpClient:
         what is not offered (it stays usable), any other :class:`PeerError` when the exchange failed, and
         what *scope* raises; after these it is disconnected.
         """
-        with self._redacting():
+        try:
             tool = self._find(name)
             if type(arguments) is not dict:
                 arguments = _as_dict(arguments)
             fields = self._check_arguments(tool, arguments)
             self._check_usable()
-            within = scope.within(
-                self._entry.timeout_seconds, peer=_peer(self._entry), stage=_CALL, missing="answer"
-            )
+            within = scope.within(self._entry.timeout_seconds, peer=self._peer, stage=_CALL, missing="answer")
             if self.is_per_call:
                 return self._call_afresh(tool, arguments, fields, within)
             assert self._connection is not None, "open comes first"
             return self._exchange(self._connection, tool, arguments, fields, within)
+        except (LatchError, Cancelled) as error:
+            self._redact(error)
+            raise
 
     def _call_afresh(
         self,
@@ -334,13 +336,13 @@ class McpClient:
         if tool is None:
             offered = ", ".join(one.name for one in self.tools) or "none"
             raise UsageError(
-                f'{_peer(self._entry)} has no tool "{name}"',
+                f'{self._peer} has no tool "{name}"',
                 hint=f"it has: {shorten(offered, self._limits.mcp.max_quoted_chars)}",
             )
         if tool.needs_task:
             raise PeerRefused(
                 f'the tool "{name}" runs only as an asynchronous task, which Latch does not offer',
-                peer=_peer(self._entry),
+                peer=self._peer,
                 stage=_CALL,
             )
         return tool
@@ -349,7 +351,7 @@ class McpClient:
         self, tool: RemoteTool, arguments: Mapping[str, Json]
     ) -> tuple[tuple[str, str], ...]:
         """Return the header fields of the call; :class:`UsageError` for arguments that do not fit."""
-        subject = f'{_peer(self._entry)}: the arguments of "{tool.name}"'
+        subject = f'{self._peer}: the arguments of "{tool.name}"'
         if tool.arguments is not None:
             try:
                 issue = tool.arguments.first_issue(arguments)
@@ -367,7 +369,7 @@ class McpClient:
             gone = PeerGone(
                 f"it was disconnected, because {failure.reason}",
                 hint="a new session connects again; nothing is sent a second time",
-                peer=_peer(self._entry),
+                peer=self._peer,
                 stage=_CALL,
             )
             if self._has_lost:
@@ -385,7 +387,7 @@ class McpClient:
 
     def _start(self, scope: Scope) -> None:
         within = scope.within(
-            self._entry.timeout_seconds, peer=_peer(self._entry), stage="start", missing="connected server"
+            self._entry.timeout_seconds, peer=self._peer, stage="start", missing="connected server"
         )
         connection = self._connect(within)
         self._version = connection.version
@@ -400,15 +402,10 @@ class McpClient:
     def _redacted(self, value: Json) -> Json:
         return value if self._redactor is None else self._redactor.json(value)
 
-    @contextmanager
-    def _redacting(self) -> Iterator[None]:
-        """Take the secrets of the entry out of whatever is raised."""
-        try:
-            yield
-        except (LatchError, Cancelled) as error:
-            if self._redactor is not None:
-                _redact(error, self._redactor)
-            raise
+    def _redact(self, error: LatchError | Cancelled) -> None:
+        """Take the secrets of the entry out of what is about to be raised."""
+        if self._redactor is not None:
+            _redact(error, self._redactor)
 
 
 def _redact(error: LatchError | Cancelled, redactor: Redactor) -> None:
@@ -431,18 +428,3 @@ def _as_dict(arguments: Mapping[str, Json]) -> dict[str, Json]:
     if not isinstance(arguments, Mapping):
         raise UsageError(f"the arguments of a tool must be a mapping, not {type(arguments).__name__}")
     return dict(arguments)
-
-
-def _secrets(
-    entry: McpServerSettings, key: str, wanted: Mapping[str, str], known: Mapping[str, str]
-) -> dict[str, str]:
-    missing = sorted({variable for variable in wanted.values() if not known.get(variable)})
-    if missing:
-        names = ", ".join(f'"{variable}"' for variable in missing)
-        raise CredentialError(
-            f"{key}: {names} is not set in the environment of this process",
-            hint=f"set it, or change {key} of the entry",
-            peer=_peer(entry),
-            stage="start",
-        )
-    return {name: known[variable] for name, variable in wanted.items()}

@@ -177,9 +177,7 @@ class Connection:
 
     def _list_tools(self, scope: Scope) -> None:
         with_headers = self._conversation.era is Era.MODERN
-        builder = CatalogueBuilder(
-            self._server, self._limits, with_headers=with_headers, redact=self._redact
-        )
+        builder = CatalogueBuilder(self._server, self._limits, with_headers=with_headers, redact=self._redact)
         if not self._has_tools:
             self.notes.append("it says that it has no tools")
             self.catalogue = builder.build()

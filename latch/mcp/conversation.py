@@ -24,7 +24,7 @@ A line that is no message at all, such as a banner, is for :func:`is_noise` to t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Mapping
 
@@ -132,13 +132,13 @@ class McpConversation:
         modern = self.version if self._meta is not None else None
         said = {**params, "_meta": self._meta} if modern else params
         try:
-            call = self._call(method, said, modern)
+            call = self._call(method, said, modern, name=name, headers=headers)
         except WireError as error:
             raise UsageError(f"the arguments cannot be sent: {error.reason}") from None
         most = self._limits.mcp.max_message_bytes
         if len(call.body) > most:
             raise UsageError(f"the request has {len(call.body)} bytes, {most} are allowed")
-        return call if name is None else replace(call, name=name, headers=headers)
+        return call
 
     def cancelled(self, call: Call, reason: str) -> bytes | None:
         """Return the notification that *call* was given up, or None for what is never cancelled."""
@@ -148,10 +148,18 @@ class McpConversation:
             "notifications/cancelled", {"requestId": call.id, "reason": reason}
         )
 
-    def _call(self, method: str, params: Mapping[str, Json], version: str | None = None) -> Call:
+    def _call(
+        self,
+        method: str,
+        params: Mapping[str, Json],
+        version: str | None = None,
+        *,
+        name: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> Call:
         # NOTE: one step, because several threads may call over HTTP.
         number = next(self._ids)
-        return Call(number, method, jsonrpc.encode_request(number, method, params), version)
+        return Call(number, method, jsonrpc.encode_request(number, method, params), version, name, headers)
 
     def _meta_of(self, version: str) -> dict[str, Json]:
         return {

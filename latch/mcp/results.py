@@ -8,8 +8,6 @@ error that names what was asked, because none of it is offered.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Mapping
 
 from ..errors import SchemaError, WireError
 from ..wire.excerpts import quote
@@ -40,10 +38,10 @@ class McpResult:
     also when absent (``raw`` tells); ``is_error`` says that the tool failed. ``raw`` is the whole result.
     """
 
-    content: tuple[Mapping[str, Json], ...]
+    content: tuple[dict[str, Json], ...]
     structured_content: Json
     is_error: bool
-    raw: Mapping[str, Json] = field(repr=False)
+    raw: dict[str, Json] = field(repr=False)
 
     @property
     def text(self) -> str:
@@ -77,10 +75,10 @@ def check_result(result: Json, tool: RemoteTool, *, version: str, quoted_chars: 
     if not is_error and version >= _FIRST_WITH_STRUCTURE:
         _check_structured(result, tool)
     return McpResult(
-        content=tuple(MappingProxyType(block) for block in content),
+        content=tuple(content),
         structured_content=structured,
         is_error=bool(is_error),
-        raw=MappingProxyType(result),
+        raw=result,
     )
 
 

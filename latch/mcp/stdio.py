@@ -199,11 +199,12 @@ class StdioTransport:
         """End the server because of *error*; raises what it means, if another."""
         process = self._process
         assert process is not None
+        # NOTE: first, because the call that is under way may be that of another thread, which goes on.
+        if isinstance(error, UsageError):
+            return
         if isinstance(error, (Cancelled, DeadlineMissed)):
             self._say_farewell(process, error, scope)
         self._call = None
-        if isinstance(error, UsageError):
-            return
         if isinstance(error, WireError):
             raise self._end(process, broken(error, scope), scope) from None
         if isinstance(error, LatchError):

@@ -9,7 +9,7 @@ is taken up again where it ended, which sends nothing a second time. Redirects a
 from __future__ import annotations
 
 import re
-from typing import Mapping, Sequence
+from typing import Iterator, Mapping, Sequence
 
 from ..errors import (
     Cancelled,
@@ -42,6 +42,8 @@ __all__ = ["StreamableTransport"]
 _ACCEPT = ("Accept", "application/json, text/event-stream")
 _POST_FIELDS = (("Content-Type", "application/json"), _ACCEPT)
 _JSON, _EVENTS = "application/json", "text/event-stream"
+# what servers call the body of an error
+_MAY_BE_JSON = (_JSON, "text/plain", "")
 # MCP 2025-06-18, "Protocol Version Header": the first revision that has it
 _FIRST_WITH_VERSION_HEADER = "2025-06-18"
 # MCP 2025-11-25, "Session Management": visible ASCII
@@ -120,15 +122,14 @@ class StreamableTransport:
         try:
             return self._ask(call, scope)
         except WireError as error:
-            raise self._end(broken(error, scope)) from None
+            raise self._end(broken(error, scope), scope) from None
+        except DeadlineMissed as error:
+            raise self._end(error, scope, self._conversation.cancelled(call, "no answer in time"))
         except LatchError as error:
-            if isinstance(error, DeadlineMissed):
-                self._say_farewell(call, "no answer in time", scope)
-            self._end(error)
-            raise
+            raise self._end(error, scope)
         except Cancelled:
-            self._say_farewell(call, "cancelled", scope)
-            self._end(PeerError("its use was cancelled", peer=scope.peer, stage=scope.stage))
+            over = PeerError("its use was cancelled", peer=scope.peer, stage=scope.stage)
+            self._end(over, scope, self._conversation.cancelled(call, "cancelled"))
             raise
 
     def tell(self, body: bytes, scope: Scope) -> None:
@@ -141,14 +142,8 @@ class StreamableTransport:
 
     def close(self, scope: Scope) -> None:
         """End the session of a legacy server with DELETE, bounded, and every connection. Never raises."""
-        if self._session is not None and self._over is None:
-            try:
-                within = scope.shielded(self._limits.mcp.farewell_seconds)
-                with self._client.send("DELETE", self._fields(None), None, within):
-                    pass
-            except LatchError:
-                # NOTE: a server that cannot be told forgets its sessions by itself.
-                pass
+        if self._over is None:
+            self._end_session(scope.shielded(self._limits.mcp.farewell_seconds))
         self.kill()
 
     def kill(self) -> None:
@@ -163,6 +158,7 @@ class StreamableTransport:
         with self._post(call.body, self._fields(call), scope) as reply:
             self._check_reachable(reply, scope)
             if reply.status == 404 and self._session is not None:
+                self._session = None
                 raise PeerGone("its session has ended", peer=scope.peer, stage=scope.stage)
             if reply.status == 200:
                 if call.method == "initialize":
@@ -237,9 +233,14 @@ class StreamableTransport:
 
     def _read_failure(self, reply: HttpReply, scope: Scope) -> Failure | None:
         """Return the JSON-RPC error that a refused POST carries, whatever its id; None for any other body."""
-        if media_type(reply.headers.get("Content-Type") or "") != _JSON:
-            return None
-        body = reply.read_all(scope, self._limits.mcp.max_message_bytes)
+        kind, most = media_type(reply.headers.get("Content-Type") or ""), self._limits.mcp.max_message_bytes
+        if kind == _EVENTS:
+            events = self._events_of(reply, _Position(), scope)
+            failures = (self._failure_in(event.data) for event in events)
+            return next((failure for failure in failures if failure is not None), None)
+        return self._failure_in(reply.read_all(scope, most)) if kind in _MAY_BE_JSON else None
+
+    def _failure_in(self, body: bytes) -> Failure | None:
         try:
             message = jsonrpc.message_of(parse_json(body, self._limits.json))
         except WireError:
@@ -268,23 +269,27 @@ class StreamableTransport:
     def _read_events(
         self, reply: HttpReply, call: Call, position: _Position, scope: Scope
     ) -> Response | Failure | None:
-        reader = EventStreamReader(self._limits.event_stream)
         can_go_on = self._conversation.era is not Era.MODERN
         try:
-            while chunk := reply.read(scope):
-                position.add(len(chunk), self._limits.mcp.max_message_bytes)
-                reader.feed(chunk)
-                while (event := reader.next_event()) is not None:
-                    position.note(event)
-                    answer = self._take_event(event, call, scope)
-                    if answer is not None:
-                        return answer
+            for event in self._events_of(reply, position, scope):
+                answer = self._take_event(event, call, scope)
+                if answer is not None:
+                    return answer
         except PeerGone:
             if not (can_go_on and position.last_event_id):
                 raise
         if can_go_on and position.last_event_id:
             return None
         raise PeerGone("its event stream ended before the answer", peer=scope.peer, stage=scope.stage)
+
+    def _events_of(self, reply: HttpReply, position: _Position, scope: Scope) -> Iterator[ServerEvent]:
+        reader = EventStreamReader(self._limits.event_stream)
+        while chunk := reply.read(scope):
+            position.add(len(chunk), self._limits.mcp.max_message_bytes)
+            reader.feed(chunk)
+            while (event := reader.next_event()) is not None:
+                position.note(event)
+                yield event
 
     def _take_event(self, event: ServerEvent, call: Call, scope: Scope) -> Response | Failure | None:
         if event.event == "endpoint":
@@ -328,21 +333,31 @@ class StreamableTransport:
                 # NOTE: a server that does not take an answer to its own question may still answer ours.
                 self._conversation.ignored += 1
 
-    def _say_farewell(self, call: Call, why: str, scope: Scope) -> None:
-        """Tell a legacy server that *call* was given up; a modern one sees its stream closed."""
-        notice = self._conversation.cancelled(call, why)
-        if notice is None or self._conversation.era is not Era.LEGACY:
-            return
-        try:
-            self.tell(notice, scope.shielded(self._limits.mcp.farewell_seconds))
-        except LatchError:
-            # NOTE: it is given up whether the server learns of it or not.
-            pass
-
-    def _end(self, error: LatchError) -> LatchError:
+    def _end(self, error: LatchError, scope: Scope, notice: bytes | None = None) -> LatchError:
+        """Give the server up because of *error*, which is returned. A legacy one gets *notice* of the call
+        that was given up, and the end of its session; a modern one sees its stream closed."""
         self._over = error
+        within = scope.shielded(self._limits.mcp.farewell_seconds)
+        if notice is not None and self._conversation.era is Era.LEGACY:
+            try:
+                self.tell(notice, within)
+            except LatchError:
+                # NOTE: it is given up whether the server learns of it or not.
+                pass
+        self._end_session(within)
         self._client.close()
         return error
+
+    def _end_session(self, scope: Scope) -> None:
+        if self._session is None:
+            return
+        try:
+            with self._client.send("DELETE", self._fields(None), None, scope):
+                pass
+        except LatchError:
+            # NOTE: a server that cannot be told forgets its sessions by itself.
+            pass
+        self._session = None
 
 
 class _Position:

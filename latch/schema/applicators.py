@@ -1,12 +1,12 @@
 """Keywords that hold schemas: those for the same instance, for its properties and for its items.
 
-Each is a row of :data:`APPLICATORS`, as in ``keywords``. The schemas inside are compiled before the one around
-them, so that a check is bound to theirs; only a reference asks its target when it is followed, because it may
-lead back to the schema it stands in.
+Each is a row of :data:`APPLICATORS`, as in ``keywords``. The schemas inside are compiled before the one
+around them, so that a check is bound to theirs; only a reference asks its target when it is followed, because
+it may lead back to the schema it stands in.
 
 A schema in which something is not checked accepts too much and never too little. Where accepting more would
-turn into refusing (``not``, more than one of ``oneOf``, the ``then`` of an ``if``, ``maxContains``) there is no
-verdict then, and the keyword is told as not checked. Source: Core 2020-12, sections 8.2.3, 10 and 11; draft 7,
+turn into refusing (``not``, more than one of ``oneOf``, the ``then`` of an ``if``, ``maxContains``) there is
+no verdict then, and the keyword is told as not checked. Source: Core 2020-12, sections 8.2.3 and 10; draft 7,
 Validation, sections 6.4 to 6.7.
 """
 
@@ -19,7 +19,7 @@ from typing import Mapping, Tuple
 from .patterns import Pattern
 from .references import Node
 from .sites import ANY, ARRAY, OBJECT, Compiler, Rule, Site
-from .verdicts import Check, Failure, Json, Run, Token, accept, quoted
+from .verdicts import Check, Failure, Json, Run, Token, accept, counted
 
 __all__ = ["APPLICATORS", "APPLICATORS_OF_DRAFT_7", "follow", "outermost", "refuse", "unexpected"]
 
@@ -175,8 +175,7 @@ def _check_names(name: str, needed: tuple[str, ...], instance: Json, run: Run) -
     run.spend(len(needed))
     for other in needed:
         if other not in instance:
-            shown = [quoted(one, run.quoted_chars) for one in (name, other)]
-            return Failure("dependencies", f"has the property {shown[0]} and lacks {shown[1]}")
+            return Failure("dependencies", "has the property {} and lacks {}", name, other)
     return None
 
 
@@ -210,7 +209,7 @@ def _pattern_properties(site: Site) -> Rule | None:
 
 
 def _check_patterns(table: tuple[tuple[Pattern, Check], ...], instance: Json, run: Run) -> Failure | None:
-    run.spend(len(instance))
+    # Every search is paid for by itself.
     for name, value in instance.items():
         for pattern, check in table:
             if pattern.search(name, run):
@@ -242,11 +241,11 @@ def _check_additional(
         if name not in names and not any(pattern.search(name, run) for pattern in patterns):
             failure = check(value, run)
             if failure is not None:
-                return unexpected("additionalProperties", name, failure, run)
+                return unexpected("additionalProperties", name, failure)
     return None
 
 
-def unexpected(keyword: str, token: Token, failure: Failure, run: Run) -> Failure:
+def unexpected(keyword: str, token: Token, failure: Failure) -> Failure:
     """Return the *failure* of a property or item that only *keyword* speaks of, as one of its place.
 
     Where nothing at all is allowed there it is the failure of the object or array that has it.
@@ -254,7 +253,7 @@ def unexpected(keyword: str, token: Token, failure: Failure, run: Run) -> Failur
     if failure.keyword != "false" or failure.trail:
         return failure.within(token)
     kind = "property" if isinstance(token, str) else "item"
-    return Failure(keyword, f"has the {kind} {quoted(token, run.quoted_chars)}, which is not allowed")
+    return Failure(keyword, f"has the {kind} {{}}, which is not allowed", token)
 
 
 def _property_names(site: Site) -> Rule | None:
@@ -267,8 +266,7 @@ def _check_property_names(check: Check, instance: Json, run: Run) -> Failure | N
     for name in instance:
         failure = check(name, run)
         if failure is not None:
-            shown = quoted(name, run.quoted_chars)
-            return Failure("propertyNames", f"has a property whose name {shown} {failure.reason}")
+            return Failure("propertyNames", "has a property whose name {} {}", name, failure)
     return None
 
 
@@ -339,9 +337,9 @@ def _check_contains(node: Node, least: int, most: int | None, instance: Json, ru
     run.spend(len(instance))
     fitting = sum(node.check(item, run) is None for item in instance)
     if fitting < least:
-        return Failure("contains", f"has {fitting} items that fit, at least {least} are needed")
+        return Failure("contains", f"has {counted(fitting, 'item')} that fit, fewer than {least}")
     if most is not None and fitting > most and not node.is_uncertain:
-        return Failure("maxContains", f"has {fitting} items that fit, at most {most} are allowed")
+        return Failure("maxContains", f"has {counted(fitting, 'item')} that fit, more than {most}")
     return None
 
 

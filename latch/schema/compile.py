@@ -27,7 +27,7 @@ from .dialects import DRAFT_7, inner_schemas
 from .evaluated import UNEVALUATED, collect_nothing, collector_of
 from .keywords import KEYWORDS
 from .references import Document, Node, Resource
-from .sites import ANY, Compiler, Gaps, Rule, Site
+from .sites import ANY, Compiler, Omissions, Rule, Site
 from .verdicts import Check, Failure, Json, Run, accept, place_text, pointer_of, quoted
 
 __all__ = ["Schema", "SchemaIssue"]
@@ -71,10 +71,8 @@ class Schema:
 
         :class:`SchemaError` names the place of what is wrong in it, or the limit it exceeds.
         """
-        if isinstance(value, Mapping):
-            value = dict(value)
         try:
-            return cls._compiled(value, limits)
+            return cls._compiled(dict(value) if isinstance(value, Mapping) else value, limits)
         except RecursionError:
             raise SchemaError("too little stack is left to compile the schema") from None
 
@@ -87,7 +85,7 @@ class Schema:
         if failure is None:
             return None
         path = pointer_of(tuple(reversed(failure.trail)), self._limits.max_path_chars)
-        return SchemaIssue(path, failure.keyword, failure.reason)
+        return SchemaIssue(path, failure.keyword, failure.reason(self._limits.max_quoted_chars))
 
     def is_valid(self, instance: Json) -> bool:
         """Return whether *instance* fits; :class:`SchemaError` as for :meth:`first_issue`."""
@@ -102,22 +100,22 @@ class Schema:
     @classmethod
     def _compiled(cls, value: Json, limits: SchemaLimits) -> Schema:
         document = Document(value, limits)
-        gaps = Gaps(limits)
+        omissions = Omissions(limits)
         if document.dialect_is_unknown:
             shown = quoted(value["$schema"], limits.max_quoted_chars)
-            gaps.tell(f'at "/$schema": {shown} is not known, the schema is read as draft 2020-12')
+            omissions.tell(f'at "/$schema": {shown} is not known, the schema is read as draft 2020-12')
         uses = _reached(document, limits)
         _check_for_loops(uses, limits)
         # Inner ones lie deeper than those around them.
         for node in sorted(uses, key=lambda one: one.depth, reverse=True):
-            sites = _sites_of(node, document=document, gaps=gaps, limits=limits)
+            sites = _sites_of(node, document=document, omissions=omissions, limits=limits)
             node.collect = collector_of(sites) if isinstance(node.value, dict) else collect_nothing
             node.check = _check_of(node, sites)
         _spread_uncertainty(uses)
-        for site, nodes in gaps.doubts:
+        for site, nodes in omissions.doubts:
             if any(node.is_uncertain for node in nodes):
                 site.leave_out("because something in it is not")
-        return cls(document.root, unchecked=gaps.sentences, limits=limits)
+        return cls(document.root, unchecked=omissions.sentences, limits=limits)
 
 
 # --- what is reached ----------------------------------------------------------------------------------------
@@ -140,11 +138,10 @@ def _used_by(node: Node, document: Document, limits: SchemaLimits) -> Iterator[N
         return
     for keyword in _keywords_in(node, _REFERENCES):
         target = node.links[keyword] = _resolved(node, keyword, document=document, limits=limits)
-        name = None if target is None else document.dynamic_name(node, node.value[keyword])
-        if keyword == "$dynamicRef" and name is not None:
-            yield from document.dynamic_targets(name)
         if target is not None:
             yield target
+        if keyword == "$dynamicRef":
+            yield from document.dynamic_targets(document.dynamic_name(node, node.value[keyword]))
     if not _is_only_a_reference(node):
         for tokens, _ in inner_schemas(node.value, node.resource.dialect):
             if tokens[0] not in _HELD_FOR_OTHERS:
@@ -209,11 +206,13 @@ def _always_applied(node: Node) -> Iterator[Node]:
 # --- compiling ----------------------------------------------------------------------------------------------
 
 
-def _sites_of(node: Node, *, document: Document, gaps: Gaps, limits: SchemaLimits) -> dict[str, Site]:
+def _sites_of(
+    node: Node, *, document: Document, omissions: Omissions, limits: SchemaLimits
+) -> dict[str, Site]:
     if not isinstance(node.value, dict):
         return {}
     return {
-        keyword: Site(node, keyword, document=document, gaps=gaps, limits=limits)
+        keyword: Site(node, keyword, document=document, omissions=omissions, limits=limits)
         for keyword in _keywords_in(node, _compilers_of(node))
     }
 

@@ -15,6 +15,8 @@ from .verdicts import Json, Run
 
 __all__ = ["Decimals", "decimals_of", "equality_key", "is_multiple"]
 
+# Characters of a text that are worth one step.
+_FREE_CHARS = 64
 # A number as an integer and a power of ten.
 Decimals = Tuple[int, int]
 
@@ -22,6 +24,8 @@ Decimals = Tuple[int, int]
 def equality_key(value: Json, run: Run) -> str:
     """Return a text that is the same for equal values and for no others; *run* pays for it."""
     if isinstance(value, str):
+        if len(value) > _FREE_CHARS:
+            run.spend(len(value) // _FREE_CHARS)
         return encode_basestring(value)
     if isinstance(value, dict):
         run.spend(len(value))

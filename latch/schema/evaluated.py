@@ -72,7 +72,7 @@ def _check_unevaluated(
         if token not in seen:
             failure = check(value, run)
             if failure is not None:
-                return unexpected(keyword, token, failure, run)
+                return unexpected(keyword, token, failure)
     return None
 
 
@@ -113,6 +113,7 @@ def _all_of(site: Site) -> _Part:
 
 
 def _collect_each(nodes: tuple[Node, ...], instance: Json, run: Run, seen: Seen) -> None:
+    run.spend(len(nodes))
     for node in nodes:
         node.collect(instance, run, seen)
 

@@ -15,7 +15,7 @@ from typing import Callable, Iterable, Mapping, Union
 from .equality import Decimals, decimals_of, equality_key, is_multiple
 from .patterns import Pattern
 from .sites import ANY, ARRAY, NUMBER, OBJECT, STRING, Compiler, Rule, Site
-from .verdicts import Failure, Json, Run, quoted
+from .verdicts import Failure, Json, Run, counted, quoted
 
 __all__ = ["KEYWORDS", "type_name"]
 
@@ -112,46 +112,42 @@ def _multiple_of(site: Site) -> Rule:
 
 
 def _check_multiple(divisor: Number, decimals: Decimals, instance: Json, run: Run) -> Failure | None:
+    # Arithmetic on numbers of hundreds of digits.
+    run.spend(4)
     if is_multiple(instance, decimals):
         return None
-    shown = [quoted(number, run.quoted_chars) for number in (instance, divisor)]
-    return Failure("multipleOf", f"is {shown[0]}, which is not a multiple of {shown[1]}")
+    return Failure("multipleOf", "is {}, which is not a multiple of {}", instance, divisor)
 
 
 def _bound(site: Site, check: Callable[[Number, Json, Run], Failure | None]) -> Rule:
     return Rule(NUMBER, partial(check, site.number()))
 
 
-def _off_bound(keyword: str, bound: Number, *, wanted: str, instance: Json, run: Run) -> Failure:
-    shown = [quoted(number, run.quoted_chars) for number in (instance, bound)]
-    return Failure(keyword, f"is {shown[0]}, {wanted} {shown[1]} is needed")
-
-
 def _maximum(bound: Number, instance: Json, run: Run) -> Failure | None:
     if instance <= bound:
         return None
-    return _off_bound("maximum", bound, wanted="at most", instance=instance, run=run)
+    return Failure("maximum", "is {}, at most {} is needed", instance, bound)
 
 
 def _exclusive_maximum(bound: Number, instance: Json, run: Run) -> Failure | None:
     if instance < bound:
         return None
-    return _off_bound("exclusiveMaximum", bound, wanted="less than", instance=instance, run=run)
+    return Failure("exclusiveMaximum", "is {}, less than {} is needed", instance, bound)
 
 
 def _minimum(bound: Number, instance: Json, run: Run) -> Failure | None:
     if instance >= bound:
         return None
-    return _off_bound("minimum", bound, wanted="at least", instance=instance, run=run)
+    return Failure("minimum", "is {}, at least {} is needed", instance, bound)
 
 
 def _exclusive_minimum(bound: Number, instance: Json, run: Run) -> Failure | None:
     if instance > bound:
         return None
-    return _off_bound("exclusiveMinimum", bound, wanted="more than", instance=instance, run=run)
+    return Failure("exclusiveMinimum", "is {}, more than {} is needed", instance, bound)
 
 
-# --- sizes of strings, arrays and objects: 6.3.1, 6.3.2, 6.4.1, 6.4.2, 6.5.1, 6.5.2 --------------------------
+# --- sizes of strings, arrays and objects: 6.3.1, 6.3.2, 6.4.1, 6.4.2, 6.5.1, 6.5.2 -------------------------
 
 
 def _most(types: tuple[type, ...], noun: str, site: Site) -> Rule:
@@ -161,7 +157,7 @@ def _most(types: tuple[type, ...], noun: str, site: Site) -> Rule:
 def _check_most(keyword: str, noun: str, most: int, instance: Json, run: Run) -> Failure | None:
     if len(instance) <= most:
         return None
-    return Failure(keyword, f"has {len(instance)} {noun}, at most {most} are allowed")
+    return Failure(keyword, f"has {counted(len(instance), noun)}, more than {most}")
 
 
 def _least(types: tuple[type, ...], noun: str, site: Site) -> Rule | None:
@@ -172,10 +168,10 @@ def _least(types: tuple[type, ...], noun: str, site: Site) -> Rule | None:
 def _check_least(keyword: str, noun: str, least: int, instance: Json, run: Run) -> Failure | None:
     if len(instance) >= least:
         return None
-    return Failure(keyword, f"has {len(instance)} {noun}, at least {least} are needed")
+    return Failure(keyword, f"has {counted(len(instance), noun)}, fewer than {least}")
 
 
-# --- strings, arrays and objects: 6.3.3, 6.4.3, 6.5.3, 6.5.4 -------------------------------------------------
+# --- strings, arrays and objects: 6.3.3, 6.4.3, 6.5.3, 6.5.4 ------------------------------------------------
 
 
 def _pattern(site: Site) -> Rule | None:
@@ -217,7 +213,7 @@ def _check_required(names: tuple[str, ...], instance: Json, run: Run) -> Failure
     run.spend(len(names))
     for name in names:
         if name not in instance:
-            return Failure("required", f"lacks the property {quoted(name, run.quoted_chars)}")
+            return Failure("required", "lacks the property {}", name)
     return None
 
 
@@ -235,8 +231,7 @@ def _check_dependent(
             run.spend(len(needed))
             for other in needed:
                 if other not in instance:
-                    shown = [quoted(one, run.quoted_chars) for one in (name, other)]
-                    return Failure(keyword, f"has the property {shown[0]} and lacks {shown[1]}")
+                    return Failure(keyword, "has the property {} and lacks {}", name, other)
     return None
 
 
@@ -250,15 +245,15 @@ KEYWORDS: Mapping[str, Compiler] = MappingProxyType(
         "exclusiveMinimum": partial(_bound, check=_exclusive_minimum),
         "exclusiveMaximum": partial(_bound, check=_exclusive_maximum),
         "multipleOf": _multiple_of,
-        "minLength": partial(_least, STRING, "characters"),
-        "maxLength": partial(_most, STRING, "characters"),
+        "minLength": partial(_least, STRING, "character"),
+        "maxLength": partial(_most, STRING, "character"),
         "pattern": _pattern,
-        "minItems": partial(_least, ARRAY, "items"),
-        "maxItems": partial(_most, ARRAY, "items"),
+        "minItems": partial(_least, ARRAY, "item"),
+        "maxItems": partial(_most, ARRAY, "item"),
         "uniqueItems": _unique_items,
         "required": _required,
-        "minProperties": partial(_least, OBJECT, "properties"),
-        "maxProperties": partial(_most, OBJECT, "properties"),
+        "minProperties": partial(_least, OBJECT, "property"),
+        "maxProperties": partial(_most, OBJECT, "property"),
         "dependentRequired": _dependent_required,
     }
 )

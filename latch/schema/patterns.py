@@ -1,10 +1,10 @@
 r"""The syntax of patterns: ECMA-262 with the u flag, as JSON Schema names it, read into an expression.
 
 What is supported is what a matcher in linear time can do: characters, classes, groups of every kind,
-alternation, greedy and lazy quantifiers, ``^``, ``$``, ``\b``, ``\B``, and ``\p{...}`` for general categories.
-Refused as not supported: back references, looking ahead or behind, other properties than general category,
-modifiers in groups. Everything that is an error with the u flag is one here, the escapes that mean nothing
-(``\_``) and the lone brackets that a laxer mode would pass included.
+alternation, greedy and lazy quantifiers, ``^``, ``$``, ``\b``, ``\B``, and ``\p{...}`` for general
+categories. Refused as not supported: back references, looking ahead or behind, other properties than general
+category, modifiers in groups. Everything that is an error with the u flag is one here, the escapes that mean
+nothing (``\_``) and the lone brackets that a laxer mode would pass included.
 
 Grammar, ECMA-262 section 22.2.1::
 
@@ -65,23 +65,22 @@ _MANY = 10**9
 
 def compile_pattern(text: str, limits: SchemaLimits) -> Pattern:
     """Return the matcher for *text*; :class:`SchemaError` says what of it is wrong or not supported."""
-    expression = parse_pattern(text, limits)
-    states = count_states(expression)
-    if states > limits.max_pattern_states:
-        most = limits.max_pattern_states
-        raise SchemaError(f"the pattern has over {most} states with its repetitions (max_pattern_states)")
-    return Pattern(expression, limits)
+    try:
+        expression = parse_pattern(text, limits)
+        if count_states(expression) > limits.max_pattern_states:
+            most = limits.max_pattern_states
+            raise SchemaError(f"the pattern has over {most} states with its repetitions (max_pattern_states)")
+        return Pattern(expression, limits)
+    except RecursionError:
+        raise SchemaError("too little stack is left to read a pattern") from None
 
 
 def parse_pattern(text: str, limits: SchemaLimits) -> Expression:
-    """Return what *text* says; :class:`SchemaError` as for :func:`compile_pattern`."""
+    """Return what *text* says, whatever its size; otherwise as :func:`compile_pattern`, which calls it."""
     if len(text) > limits.max_pattern_chars:
         most = limits.max_pattern_chars
         raise SchemaError(f"the pattern has over {most} characters (max_pattern_chars)")
-    try:
-        return _Reader(text, limits).whole()
-    except RecursionError:
-        raise SchemaError("too little stack is left to read a pattern") from None
+    return _Reader(text, limits).whole()
 
 
 def _chosen(options: list[Expression]) -> Expression:
@@ -172,7 +171,7 @@ class _Reader:
         if not digits:
             raise self._wrong('a "{" that is no quantifier')
         digits = digits.lstrip("0")
-        return min(int(digits or "0"), _MANY) if len(digits) < len(str(_MANY)) + 1 else _MANY
+        return int(digits or "0") if len(digits) < 10 else _MANY
 
     def _group(self) -> Expression:
         self._depth += 1

@@ -12,9 +12,9 @@ gap, with every anchor read as the empty text where it is true and as nothing at
 is passed when the next character is read, and by then its kind is known.
 
 Most links go from a position to the one with the next number. These are one mask, the *chain*, followed by
-a shift for all positions at once; the others are kept per position, as *jumps*. Parts of a sequence are joined
-from the right, so that a nullable part costs no more than another: the work is proportional to the positions,
-in operations on integers of as many bits.
+a shift for all positions at once; the others are kept per position, as *jumps*. Parts of a sequence are
+joined from the right, so that a nullable part costs no more than another: the work is proportional to the
+positions, in operations on integers of as many bits.
 """
 
 from __future__ import annotations

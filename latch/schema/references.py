@@ -43,9 +43,9 @@ class Resource:
 class Node:
     """One schema of the document, at its place.
 
-    ``inner`` are the schemas in it by their tokens, ``links`` where its references lead, by keyword. ``check``
-    and ``collect`` are set when it is compiled; ``is_uncertain`` when something in it, or in what it refers
-    to, is not checked, so that it may accept too much.
+    ``inner`` are the schemas in it by their tokens, ``links`` where its references lead, by keyword.
+    ``check`` and ``collect`` are set when it is compiled; ``is_uncertain`` when something in it, or in what
+    it refers to, is not checked, so that it may accept too much.
     """
 
     __slots__ = (
@@ -120,7 +120,7 @@ class Document:
         return found
 
     def dynamic_name(self, node: Node, reference: str) -> str | None:
-        """Return the name that a ``$dynamicRef`` in *node* looks for, or None when it is an ordinary reference.
+        """Return the name that a ``$dynamicRef`` in *node* looks for, or None when it is an ordinary one.
 
         It is dynamic when it leads, taken as an ordinary one, to a ``$dynamicAnchor`` (Core, 8.2.3.2).
         """
@@ -128,8 +128,8 @@ class Document:
         name = unquote(reference.partition("#")[2])
         return name if resource is not None and name in resource.dynamic else None
 
-    def dynamic_targets(self, name: str) -> Iterator[Node]:
-        """Yield every schema that a dynamic reference to *name* may come to."""
+    def dynamic_targets(self, name: str | None) -> Iterator[Node]:
+        """Yield every schema that a dynamic reference to *name* may come to; none for None."""
         for resource in self._resources.values():
             if resource is not None and name in resource.dynamic:
                 yield resource.dynamic[name]
@@ -158,9 +158,13 @@ class Document:
         try:
             # Asked by itself too: joined to an empty address, nothing would be looked at.
             urlsplit(reference)
-            return urljoin(address, reference)
+            joined = urljoin(address, reference)
         except ValueError:
             raise SchemaError(f"{self._quoted(reference)} is no address") from None
+        most = self._limits.max_address_chars
+        if max(len(reference), len(joined)) > most:
+            raise SchemaError(f"an address of over {most} characters (max_address_chars)")
+        return joined
 
     def _pointed(self, node: Node, pointer: str) -> Node:
         """Return the schema at *pointer* below *node*: a known one, or one made for this place."""

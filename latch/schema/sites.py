@@ -17,7 +17,7 @@ from .patterns import Pattern, compile_pattern
 from .references import Document, Node
 from .verdicts import Check, Json, Token, quoted
 
-__all__ = ["ANY", "ARRAY", "Compiler", "Gaps", "NUMBER", "OBJECT", "Rule", "STRING", "Site"]
+__all__ = ["ANY", "ARRAY", "Compiler", "Omissions", "NUMBER", "OBJECT", "Rule", "STRING", "Site"]
 
 # The types of Python that a rule is for.
 ANY: tuple[type, ...] = (dict, list, str, int, float, bool, type(None))
@@ -35,7 +35,7 @@ class Rule:
     check: Check
 
 
-class Gaps:
+class Omissions:
     """What of one schema is not checked, and the patterns it has.
 
     ``sentences`` are in the order they were found, at most ``max_unchecked``, with a last one that counts the
@@ -46,7 +46,8 @@ class Gaps:
         self._limits = limits
         self._told: dict[str, None] = {}
         self.doubts: list[tuple[Site, tuple[Node, ...]]] = []
-        self._patterns: dict[str, Pattern | SchemaError] = {}
+        # The matcher of each pattern, or why it has none.
+        self._patterns: dict[str, Pattern | str] = {}
         self._states_left = limits.max_all_pattern_states
 
     @property
@@ -65,27 +66,30 @@ class Gaps:
         known = self._patterns.get(text)
         if known is None:
             known = self._patterns[text] = self._compiled(text)
-        if isinstance(known, SchemaError):
-            raise known
+        if isinstance(known, str):
+            raise SchemaError(known)
         return known
 
-    def _compiled(self, text: str) -> Pattern | SchemaError:
-        try:
-            pattern = compile_pattern(text, self._limits)
-        except SchemaError as error:
-            return error
-        self._states_left -= pattern.states
-        if self._states_left < 0:
-            most = self._limits.max_all_pattern_states
-            return SchemaError(f"the patterns of the schema have over {most} states (max_all_pattern_states)")
-        return pattern
+    def _compiled(self, text: str) -> Pattern | str:
+        if self._states_left >= 0:
+            try:
+                pattern = compile_pattern(text, self._limits)
+            except SchemaError as error:
+                # It was read for nothing, but it was read.
+                self._states_left -= len(text)
+                return error.reason
+            self._states_left -= pattern.states
+        if self._states_left >= 0:
+            return pattern
+        most = self._limits.max_all_pattern_states
+        return f"the patterns of the schema have over {most} states (max_all_pattern_states)"
 
 
 class Site:
     """One keyword of one schema of *document*, while it is compiled. ``value`` is what the keyword has."""
 
     def __init__(
-        self, node: Node, keyword: str, *, document: Document, gaps: Gaps, limits: SchemaLimits
+        self, node: Node, keyword: str, *, document: Document, omissions: Omissions, limits: SchemaLimits
     ) -> None:
         self.node = node
         self.keyword = keyword
@@ -93,7 +97,7 @@ class Site:
         self.schema: Mapping[str, Json] = node.value
         self.document = document
         self.limits = limits
-        self._gaps = gaps
+        self._omissions = omissions
 
     # --- what a keyword may have ------------------------------------------------------------------------
 
@@ -105,13 +109,13 @@ class Site:
         place = self.node.place(self.limits.max_path_chars, self.keyword, *more)
         return SchemaError(f"{place}: {quoted(value, self.limits.max_quoted_chars)} is not {expected}")
 
-    def count(self, keyword: str | None = None) -> int:
-        """Return the value, or that of the sibling *keyword*, as a whole number that is not negative."""
-        value = self.schema[keyword or self.keyword]
+    def count(self) -> int:
+        """Return the value as a whole number that is not negative."""
+        value = self.value
         if type(value) is float and value.is_integer():
             value = int(value)
         if type(value) is not int or value < 0:
-            raise self._sibling(keyword).wrong("a whole number of 0 or more")
+            raise self.wrong("a whole number of 0 or more")
         return value
 
     def number(self) -> int | float:
@@ -158,12 +162,9 @@ class Site:
 
     def sibling(self, keyword: str) -> Site | None:
         """Return the site of another *keyword* of the same schema, or None when it has none."""
-        return self._sibling(keyword) if keyword in self.schema else None
-
-    def _sibling(self, keyword: str | None) -> Site:
-        return Site(
-            self.node, keyword or self.keyword, document=self.document, gaps=self._gaps, limits=self.limits
-        )
+        if keyword not in self.schema:
+            return None
+        return Site(self.node, keyword, document=self.document, omissions=self._omissions, limits=self.limits)
 
     def target(self) -> Node | None:
         """Return the schema that the reference here leads to, or tell that it leads out of the document."""
@@ -181,7 +182,7 @@ class Site:
     def pattern(self, text: str, *more: Token) -> Pattern | None:
         """Return the matcher for *text*, or tell that it is not checked and return None."""
         try:
-            return self._gaps.pattern(text)
+            return self._omissions.pattern(text)
         except SchemaError as error:
             self.leave_out(error.reason, *more)
             return None
@@ -189,19 +190,19 @@ class Site:
     def known_pattern(self, text: str) -> Pattern | None:
         """Return the matcher for *text*, or None when it has none; tells nobody."""
         try:
-            return self._gaps.pattern(text)
+            return self._omissions.pattern(text)
         except SchemaError:
             return None
 
     def doubt(self, *nodes: Node) -> None:
         """Tell that the value here is not checked in full if one of *nodes* turns out to be uncertain."""
-        self._gaps.doubts.append((self, nodes))
+        self._omissions.doubts.append((self, nodes))
 
     def leave_out(self, why: str, *more: Token) -> None:
         """Tell that the value here, or what *more* leads to in it, is not checked, and *why*."""
         self.node.is_uncertain = True
         place = self.node.place(self.limits.max_path_chars, self.keyword, *more)
-        self._gaps.tell(f"{place}: not checked, {why}")
+        self._omissions.tell(f"{place}: not checked, {why}")
 
 
 # The compiler of one keyword.

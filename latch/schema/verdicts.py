@@ -24,6 +24,7 @@ __all__ = [
     "Run",
     "Token",
     "accept",
+    "counted",
     "place_text",
     "pointer_of",
     "quoted",
@@ -38,14 +39,24 @@ _ELLIPSIS = "..."
 
 
 class Failure:
-    """What does not fit: the *keyword*, a *reason* in one sentence, and the *trail*, innermost token first."""
+    """What does not fit: the *keyword*, the text of the reason, and the *trail*, innermost token first.
 
-    __slots__ = ("keyword", "reason", "trail")
+    *values* are JSON values, or failures, that the text has a ``{}`` for. They are written into it only when
+    somebody asks: of the alternatives that were tried, most failures are dropped.
+    """
 
-    def __init__(self, keyword: str, reason: str) -> None:
+    __slots__ = ("_text", "_values", "keyword", "trail")
+
+    def __init__(self, keyword: str, text: str, *values: Json) -> None:
         self.keyword = keyword
-        self.reason = reason
+        self._text = text
+        self._values = values
         self.trail: list[Token] = []
+
+    def reason(self, most: int) -> str:
+        """Return the reason in one sentence, with at most *most* characters of each value."""
+        shown = [one.reason(most) if isinstance(one, Failure) else quoted(one, most) for one in self._values]
+        return self._text.format(*shown) if shown else self._text
 
     def within(self, token: Token) -> Failure:
         """Tell that all this is in the property or item *token*; returns the failure itself."""
@@ -67,11 +78,6 @@ class Run:
         self._steps = limits.max_steps
         self._deepest = limits.max_references + len(resources)
         self.resources: list[Resource] = [*resources]
-
-    @property
-    def quoted_chars(self) -> int:
-        """How much of an instance a reason may quote."""
-        return self._limits.max_quoted_chars
 
     def spend(self, steps: int) -> None:
         """Take *steps* from the budget."""
@@ -117,6 +123,13 @@ def quoted(value: Json, most: int) -> str:
     return json.dumps(value)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return *count* with its *noun*, which is given in the singular: ``1 item``, ``2 properties``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
+
+
 def pointer_of(tokens: Tuple[Token, ...], most: int) -> str:
     """Return the JSON Pointer of *tokens*, at most *most* characters of it (RFC 6901, section 3)."""
     parts = []
@@ -126,7 +139,7 @@ def pointer_of(tokens: Tuple[Token, ...], most: int) -> str:
         part = str(token)[: max(0, room)].replace("~", "~0").replace("/", "~1")
         parts.append(f"/{part}")
         room -= len(part) + 1
-    pointer = "".join(parts[: most + 1])
+    pointer = "".join(parts)
     return pointer if len(pointer) <= most else pointer[:most] + _ELLIPSIS
 
 

@@ -5,7 +5,7 @@ Whatever may wait takes a :class:`~.scope.Scope` last. Bytes and their meaning c
 
 Reading order: ``machine`` (who we are), ``scope`` (deadline and cancel), ``paths`` and ``files``; what a
 child may see: ``toolchain``, ``bindsources``, ``workspace``, ``plan``, ``planning``; how it runs:
-``bubblewrap`` (which, and why not), ``kernelcalls``, ``processes``, ``cgroup``, ``spawner``, ``mounts``, ``ledger`` (what
-a killed host left), ``child``, ``starting``, ``housekeeper``; and what others use: ``sandbox``, ``command``,
-``throwaway``.
+``bubblewrap`` (which, and why not), ``kernelcalls``, ``processes``, ``cgroup``, ``spawner``, ``mounts``,
+``ledger`` (what a killed host left), ``child``, ``starting``, ``housekeeper``; for HTTP ``tls``,
+``httpsocket``, ``http``; and what others use: ``sandbox``, ``command``, ``throwaway``.
 """

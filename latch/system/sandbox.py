@@ -260,7 +260,8 @@ class Sandbox:
         try:
             ended = child.run_out(scope, on_stdout=heard.add, on_stderr=lambda _: None)
         except DeadlineMissed as error:
-            said = self._quoted(heard.after(child.stderr_text()))
+            strays = [line for line in _answer(heard, bubblewrap) if line not in _PROBE_ANSWER]
+            said = self._quoted("\n".join([child.stderr_text(), *strays]))
             failure = hang(scope, scope, missing="end of the probe", wanted=wanted, said=said)
             failure.aftermath += error.aftermath
             raise failure from error
@@ -269,10 +270,7 @@ class Sandbox:
         if is_crash(ended):
             said = self._quoted(child.stderr_text())
             raise unavailable("crash", wanted=wanted, detail=f"the probe {ended}", said=said)
-        # NOTE: process 1 is the file itself, whatever it is called, or what it hands over to.
-        own = "init: " + os.fsdecode(os.fsencode(bubblewrap.path.name)[:_COMM_BYTES])
-        lines = os.fsdecode(bytes(heard.data)).split("\n")[:-1]
-        answer = ["init: bwrap" if line == own else line for line in lines]
+        answer = _answer(heard, bubblewrap)
         wrong = [line for line in answer if line not in _PROBE_ANSWER]
         wrong += [f"no {line}" for line in _PROBE_ANSWER if line not in answer]
         if wrong or ended.status != 0:
@@ -336,3 +334,11 @@ class Sandbox:
             how=str(ended),
             quoted_chars=self._limits.extension.max_quoted_chars,
         )
+
+
+def _answer(heard: Heard, bubblewrap: Bubblewrap) -> list[str]:
+    """Return the lines of the probe's shell."""
+    # NOTE: process 1 is the file itself, whatever it is called, or what it hands over to.
+    own = "init: " + os.fsdecode(os.fsencode(bubblewrap.path.name)[:_COMM_BYTES])
+    lines = [line for line in os.fsdecode(bytes(heard.data)).split("\n") if line]
+    return ["init: bwrap" if line == own else line for line in lines]

@@ -278,6 +278,9 @@ class Starter:
                 # NOTE: not the scope's own pause, which is as exact as a millisecond, a tenth of a start.
                 select.select([], [], [], self._limits.process.gate_poll_seconds)
                 mounts = read_mounts(init) if may_be_set_up(init) else []
+        except DeadlineMissed:
+            # NOTE: an OSError as well, to the language.
+            raise
         except PermissionError:
             if identify(init) is not None:
                 raise

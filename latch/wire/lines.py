@@ -36,13 +36,21 @@ class LineReader:
 
     def feed(self, data: bytes) -> None:
         """Take in *data*. Never raises: what is wrong with it is told in its turn by :meth:`next_line`."""
-        start = 0
+        start = 0 if self._buffer or self._error else self._feed_whole_line(data)
         while start < len(data) and self._error is None:
             piece = data[start : start + self._buffer.room]
             start += len(piece)
             self._buffer.append(piece)
             while self._advance():
                 pass
+
+    def _feed_whole_line(self, data: bytes) -> int:
+        """Take the line that *data* begins with and holds whole, as most do; return where it ends."""
+        end = data.find(b"\n")
+        if not 0 <= end <= self._max_bytes or data[end - 1 : end] == b"\r":
+            return 0
+        self._lines.append(data[:end])
+        return end + 1
 
     def next_line(self) -> bytes | None:
         """Return the next line without its end, or None when more bytes are needed."""

@@ -24,7 +24,8 @@ from latch.limits import FileLimits
 from latch.settings import ExtensionSettings, McpServerSettings
 from latch.system.peer import Entry
 from latch.system.scope import CancelToken, Scope
-from tests.support.fake_bwrap import altered_bwrap
+from tests.support.fake_bwrap import altered_bwrap, spoiling_bwrap
+from tests.support.fake_bwrap import program as executable
 from tests.support.sandboxes import Place, place_in
 
 # -- entries
@@ -260,7 +261,8 @@ def network(place: Place) -> dict[str, Finding]:
     """Probe the network of *place*'s sandbox."""
     scope, sandbox = Scope.root(30), place.sandbox
     bubblewrap = sandbox.ready(scope, wanted="the probe", network=False)
-    return {one.subject: one for one in probe_network(sandbox, bubblewrap, scope)}
+    found = probe_network(sandbox, bubblewrap, scope, workspace=place.workspace)
+    return {one.subject: one for one in found}
 
 
 def test_t23_a_shared_network_reaches_this_machine_and_a_closed_one_does_not(
@@ -280,3 +282,46 @@ def test_t23_a_closed_network_that_is_open_fails(tmp_path: Path, sandbox: Path) 
     )
     found = network(place_in(tmp_path).with_settings(bwrap=wrong))
     assert (found["closed network"].state, found["closed network"].exit) == ("fail", 8)
+
+
+@pytest.mark.parametrize(("where", "states"), [("workspace", ["note", "note"]), ("elsewhere", ["ok", "ok"])])
+def test_the_workspace_that_is_named_is_the_one_whose_bubblewrap_is_not_used(
+    tmp_path: Path, sandbox: Path, monkeypatch: pytest.MonkeyPatch, where: str, states: list[str]
+) -> None:
+    place = place_in(tmp_path)
+    (place.home / "elsewhere").mkdir()
+    directory = place.workspace if where == "workspace" else place.home / where
+    monkeypatch.chdir(place.home / "elsewhere")
+    own = executable(directory / "bwrap", f'#!/bin/sh\nexec {sandbox} "$@"\n')
+    found = network(place.with_settings(bwrap=own))
+    assert [one.state for one in found.values()] == states
+    assert ("lies in the workspace" in found["shared network"].text) == (where == "workspace")
+
+
+@pytest.mark.parametrize(
+    ("does", "words", "cure"),
+    [
+        ("kill -SEGV $$", "bwrap died of signal 11", True),
+        ("echo 'bwrap: execvp /bin/sh: Permission denied' >&2; exit 1", "cannot be executed", False),
+    ],
+)
+def test_a_probe_of_the_network_that_does_not_start_is_a_note_with_a_cure_where_there_is_one(
+    tmp_path: Path, sandbox: Path, does: str, words: str, cure: bool
+) -> None:
+    place = place_in(tmp_path)
+    place = place.with_settings(bwrap=spoiling_bwrap(tmp_path / "bwrap", sandbox, does, good=2))
+    place.sandbox.ready(Scope.root(30), wanted="the probe", network=True)
+    found = network(place)["shared network"]
+    assert found.state == "note" and words in found.text
+    assert (found.hint is not None) == cure
+
+
+def test_a_probe_of_the_network_that_cannot_look_quotes_what_was_said_as_one_line(
+    tmp_path: Path, sandbox: Path
+) -> None:
+    does = f"echo noise; printf 'a\\nb\\n' >&2; exec {sandbox} \"$@\""
+    bad = spoiling_bwrap(tmp_path / "bwrap", sandbox, does)
+    found = network(place_in(tmp_path).with_settings(bwrap=bad))["closed network"]
+    assert found == Finding(
+        "closed network", "note", 'not tested: the probe of the network could not look: "a b"'
+    )

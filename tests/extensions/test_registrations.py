@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,13 +19,13 @@ from latch.extensions.registrations import (
     ToolDeclaration,
     quote,
 )
-from latch.limits import ExtensionLimits
+from latch.limits import DEFAULT, ExtensionLimits
 
 Json = Any
 
 
 def registered(*entries: tuple[str, Json], allow: tuple[str, ...] = ()) -> Registrations:
-    builder = RegistrationsBuilder(ExtensionLimits(), allow)
+    builder = RegistrationsBuilder(DEFAULT, allow)
     for method, params in entries:
         builder.add(method, params)
     return builder.freeze()
@@ -161,6 +162,12 @@ def test_a_schema_without_a_type_is_taken() -> None:
     )
 
 
+@pytest.mark.parametrize("schema", [{"required": "a"}, {"properties": {"a": {"minimum": "x"}}}])
+def test_a_schema_that_does_not_compile_is_refused_with_the_place(schema: Json) -> None:
+    reason = refusal(("tool.register", {"name": "t", "inputSchema": {"type": "object", **schema}}))
+    assert reason.startswith('tool.register: inputSchema of "t": at "')
+
+
 def test_a_transform_has_no_wildcard() -> None:
     assert refusal(("hook.transform", {"structure": "*"})) == (
         'hook.transform: structure may not be "*"; name one structure'
@@ -168,7 +175,7 @@ def test_a_transform_has_no_wildcard() -> None:
 
 
 def test_the_number_of_registrations_is_bounded_over_all_kinds() -> None:
-    limits = ExtensionLimits(max_registrations=3)
+    limits = replace(DEFAULT, extension=ExtensionLimits(max_registrations=3))
     builder = RegistrationsBuilder(limits)
     for method in ("hook.guard", "hook.guard", "hook.observe"):
         builder.add(method, {FIELDS[method]: "x"})
@@ -257,14 +264,14 @@ def test_a_name_that_does_not_exist_is_accepted_and_reported(kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["help", "HELP", "h-e_lp", "list-files"])
 def test_a_reserved_command_is_refused_ignoring_case_and_separators(name: str) -> None:
-    builder = RegistrationsBuilder(ExtensionLimits(), reserved=("help", "list_files"))
+    builder = RegistrationsBuilder(DEFAULT, reserved=("help", "list_files"))
     with pytest.raises(WireError) as raised:
         builder.add("command.register", {"name": name})
     assert raised.value.reason == f'command.register: name "{name}" is that of a built-in command'
 
 
 def test_only_commands_are_held_against_the_reserved_names() -> None:
-    builder = RegistrationsBuilder(ExtensionLimits(), reserved=("help",))
+    builder = RegistrationsBuilder(DEFAULT, reserved=("help",))
     for method in ("tool.register", "context_source.register"):
         builder.add(method, {"name": "help"})
     builder.add("command.register", {"name": "helper"})

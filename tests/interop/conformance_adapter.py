@@ -12,8 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Mapping
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import latch  # noqa: E402
 
@@ -25,7 +24,10 @@ def calls(scenario: str, context: Mapping[str, Any], client: latch.McpClient) ->
     schemas = {tool.name: tool.input_schema for tool in client.tools}
     if "toolCalls" in context:
         # It gives null for "left out", which the schema it comes with does not allow.
-        return [(call["name"], without_null(call["arguments"])) for call in context["toolCalls"]]
+        given = [(call["name"], call["arguments"]) for call in context["toolCalls"]]
+        return [
+            (name, {key: value for key, value in words.items() if value is not None}) for name, words in given
+        ]
     if scenario in ("initialize", "json-schema-ref-no-deref"):
         return []
     if scenario == "tools_call":
@@ -33,11 +35,6 @@ def calls(scenario: str, context: Mapping[str, Any], client: latch.McpClient) ->
     if scenario == "json-schema-2020-12-preservation":
         return [("json_schema_echo", {"schema": dict(schemas["json_schema_2020_12_tool"])})]
     return [(name, sample(schema)) for name, schema in schemas.items()]
-
-
-def without_null(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *arguments* without those that are null."""
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def sample(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import time
@@ -65,22 +64,28 @@ class Installs:
 
     def _ensure(self, name: str) -> None:
         folder, given = self.folder(name), self._sets[name]
-        stamp = hashlib.sha256(json.dumps([given, *self._contents(given)]).encode()).hexdigest()
-        try:
-            if (folder / STAMP).read_text(encoding="ascii") == stamp:
-                return
-        except FileNotFoundError:
-            pass
+        stamp = self._stamp(folder, given)
+        if _is_stamped(folder, stamp):
+            return
         print(f"installing {name}: {', '.join(given['packages'])}", flush=True)
         began = time.monotonic()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        {"python": self._python, "npm": self._npm}[given["kind"]](folder, given)
+        self.install(folder, given)
         (folder / STAMP).write_text(stamp, encoding="ascii")
         print(f"installed {name} in {time.monotonic() - began:.0f} s", flush=True)
 
-    def _contents(self, given: Mapping[str, Any]) -> list[str]:
-        return [(FILES / name).read_text(encoding="utf-8") for name in given.get("files", ())]
+    def install(self, folder: Path, given: Mapping[str, Any]) -> None:
+        """Fill the empty *folder* with one set; raises :class:`InstallFailed`."""
+        if given["kind"] == "npm":
+            self._npm(folder, given)
+        else:
+            self._python(folder, given)
+
+    def _stamp(self, folder: Path, given: Mapping[str, Any]) -> str:
+        # Programs in it name the folder, so that it works in no other place.
+        texts = [(FILES / name).read_text(encoding="utf-8") for name in given.get("files", ())]
+        return hashlib.sha256(json.dumps([str(folder), given, texts]).encode()).hexdigest()
 
     def _python(self, folder: Path, given: Mapping[str, Any]) -> None:
         arguments = ["install", "--quiet", "--no-input", "--disable-pip-version-check", *given["packages"]]
@@ -121,7 +126,8 @@ class Installs:
                 raise InstallFailed(f"{given['name']}: not done within {INSTALL_SECONDS} s") from None
             if done.returncode == 0:
                 return
-            time.sleep(PAUSE_SECONDS if attempt == 1 else 0)
+            if attempt == 1:
+                time.sleep(PAUSE_SECONDS)
         raise InstallFailed(
             f"{given['name']}: status {done.returncode} of {' '.join(command)}\n{done.stdout}"
         )
@@ -133,11 +139,20 @@ class Installs:
         return found[0]
 
 
+def _is_stamped(folder: Path, stamp: str) -> bool:
+    """Tell whether *folder* is complete, and its interpreter, if it has one, is still there."""
+    python = folder / "bin" / "python"
+    try:
+        return (folder / STAMP).read_text(
+            encoding="ascii"
+        ) == stamp and python.exists() == python.is_symlink()
+    except FileNotFoundError:
+        return False
+
+
 def _newer_python() -> str:
     """Return an interpreter that the servers run on, which is newer than what Latch needs."""
-    asked = subprocess.run(
-        [str(ROOT / ".ci" / "prepare"), "newer"], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
-    )
+    asked = subprocess.run([str(ROOT / ".ci" / "prepare"), "newer"], stdout=subprocess.PIPE, text=True)
     if asked.returncode != 0:
         raise InstallFailed(f"{TOOLS}: no Python for the servers")
     return asked.stdout.strip()

@@ -1,4 +1,4 @@
-"""``make interop`` and ``make interop-ci``: other people's conformance suite, servers and programs against Latch.
+"""``make interop`` and ``make interop-ci``: Latch against other people's conformance suite, servers and code.
 
 Everything is installed into ``build/interop`` and started from there; what cannot be installed fails the run.
 One line is printed for each thing tried, and below it, indented, what went wrong. The status is 1 if

@@ -48,8 +48,12 @@ def needs(given: Mapping[str, Any], installs: Installs) -> set[str]:
 def run_server(given: Mapping[str, Any], installs: Installs, directory: Path) -> Outcome:
     """Try one ``[[servers]]`` table; what it needs is installed. *directory* is for all servers' places."""
     outcome = Outcome(given["name"])
-    run = _Run(given, installs, directory / given["name"], outcome)
     with outcome.timed():
+        try:
+            run = _Run(given, installs, directory / given["name"], outcome)
+        except (OSError, subprocess.CalledProcessError) as error:
+            outcome.fail(f"it could not be prepared: {error}")
+            return outcome
         try:
             with run.started():
                 run.through_the_api()
@@ -63,9 +67,7 @@ def run_server(given: Mapping[str, Any], installs: Installs, directory: Path) ->
         finally:
             run.end_what_is_left()
     if outcome.problems:
-        outcome.fail(
-            f"what it printed is in {run.log}" if "url" in given else "what it was is in " + str(run.config)
-        )
+        outcome.fail(f"what it printed: {run.log}" if "url" in given else f"its configuration: {run.config}")
     return outcome
 
 
@@ -191,6 +193,9 @@ class _Run:
                 self._judge_call(client, call, scope)
         finally:
             client.close()
+        for name, text in self._given.get("leaves", {}).items():
+            if text not in (self._place / name).read_text(encoding="utf-8"):
+                self._outcome.fail(f"no {text!r} in the file {name}")
         if "url" not in self._given:
             self.count_what_is_left()
 
@@ -299,7 +304,7 @@ def _wait_until_served(url: str, process: subprocess.Popen[bytes]) -> None:
             connection.request("GET", parts.path, headers={"Accept": "text/event-stream"})
             connection.getresponse()
             return
-        except OSError:
+        except (OSError, http.client.HTTPException):
             time.sleep(POLL_SECONDS)
         finally:
             connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import hashlib
 from dataclasses import replace
 from typing import Any
@@ -114,10 +115,9 @@ def test_annotations_of_a_tool_are_not_kept() -> None:
     assert "readOnlyHint" not in repr(tool) and not hasattr(tool, "annotations")
 
 
-def test_a_listed_schema_can_not_be_changed() -> None:
+def test_a_listed_schema_is_plain_json_to_be_handed_on() -> None:
     (tool,) = built(listed("t")).tools
-    with pytest.raises(TypeError):
-        tool.input_schema["type"] = "array"  # type: ignore[index]
+    assert json.loads(json.dumps(tool.input_schema)) == tool.input_schema == {"type": "object"}
 
 
 # -- tools that are left out -------------------------------------------------------------------------
@@ -131,8 +131,16 @@ LEFT_OUT = {
     "a name of 129 bytes": (listed("n" * 129), "n" * 128, "its name must have 1 to 128 bytes"),
     "a name of 130 bytes in 65 characters": (listed("ü" * 65), "ü" * 65, "its name must have 1 to 128 bytes"),
     "no schema": ({"name": "bad"}, "bad", 'its inputSchema is no object of the type "object"'),
-    "a schema that is null": (listed("bad", None), "bad", 'its inputSchema is no object of the type "object"'),
-    "a schema that is a text": (listed("bad", "object"), "bad", 'its inputSchema is no object of the type "object"'),
+    "a schema that is null": (
+        listed("bad", None),
+        "bad",
+        'its inputSchema is no object of the type "object"',
+    ),
+    "a schema that is a text": (
+        listed("bad", "object"),
+        "bad",
+        'its inputSchema is no object of the type "object"',
+    ),
     "a schema of a string": (
         listed("bad", {"type": "string"}),
         "bad",
@@ -143,7 +151,7 @@ LEFT_OUT = {
         "bad",
         'x-mcp-header must be a token of RFC 9110, found "A B"',
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("tool", "name", "reason"), LEFT_OUT.values(), ids=list(LEFT_OUT))
@@ -170,16 +178,14 @@ def test_header_annotations_matter_only_where_arguments_are_repeated() -> None:
 
 ODD = {
     "a local reference": {"$defs": {"n": {"type": "integer"}}, "properties": {"n": {"$ref": "#/$defs/n"}}},
-    "a pointer into properties": {
-        "properties": {"a": {"type": "integer"}, "n": {"$ref": "#/properties/a"}}
-    },
+    "a pointer into properties": {"properties": {"a": {"type": "integer"}, "n": {"$ref": "#/properties/a"}}},
     "a cycle": {"properties": {"next": {"$ref": "#"}, "n": {"type": "integer"}}},
     "draft 7": {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "definitions": {"n": {"type": "integer"}},
         "properties": {"n": {"$ref": "#/definitions/n"}},
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("schema", ODD.values(), ids=list(ODD))
@@ -352,7 +358,9 @@ def without_secret(value: Json) -> Json:
 
 def test_t27_a_secret_in_what_a_server_says_of_a_tool_is_taken_out() -> None:
     schema = {"type": "object", "default": "hunter2-hunter2"}
-    said = listed("t", schema, title="hunter2-hunter2", description="it is hunter2-hunter2", outputSchema=schema)
+    said = listed(
+        "t", schema, title="hunter2-hunter2", description="it is hunter2-hunter2", outputSchema=schema
+    )
     catalogue = built(said, redact=without_secret)
     assert "hunter2" not in repr(catalogue)
     assert catalogue.tools[0].description == "s/t: it is [redacted]"

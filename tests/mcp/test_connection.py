@@ -1,4 +1,4 @@
-"""mcp/connection.py: start, negotiation and listing over a transport in memory, and what each failure leaves."""
+"""mcp/connection.py: start, negotiation and listing over a transport in memory, and what failures leave."""
 
 from __future__ import annotations
 
@@ -119,9 +119,7 @@ def test_a_result_that_is_no_discovery_falls_back(answer: Json) -> None:
         (-32022, None, "it supports no version of ours"),
     ],
 )
-def test_a_recognised_modern_error_never_falls_back(
-    members: Json, code: int, data: Json, words: str
-) -> None:
+def test_a_recognised_modern_error_never_falls_back(members: Json, code: int, data: Json, words: str) -> None:
     error, transport = failed({**members, "error": {"code": code, "message": "m", "data": data}})
     assert isinstance(error, PeerRefused) and words in error.reason
     assert (error.peer, error.stage) == (PEER, "server/discover")
@@ -355,9 +353,7 @@ def test_a_start_that_fails_leaves_nothing() -> None:
     assert raised.value.stage == "start" and transport.log == ["kill"]
 
 
-@pytest.mark.parametrize(
-    ("at", "stage"), [(0, "server/discover"), (1, "initialize"), (2, "tools/list")]
-)
+@pytest.mark.parametrize(("at", "stage"), [(0, "server/discover"), (1, "initialize"), (2, "tools/list")])
 def test_a_missed_deadline_names_its_stage(at: int, stage: str) -> None:
     steps: list[Any] = list(answers("a", version="2025-11-25"))
     now = [0.0]

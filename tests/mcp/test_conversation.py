@@ -220,7 +220,8 @@ def test_while_nothing_waits_every_answer_is_noise(body: bytes) -> None:
 
 @pytest.mark.parametrize("version", [None, MODERN, *LEGACY])
 @pytest.mark.parametrize(
-    "method", ["notifications/progress", "notifications/message", "notifications/cancelled", "ping", "unknown"]
+    "method",
+    ["notifications/progress", "notifications/message", "notifications/cancelled", "ping", "unknown"],
 )
 def test_a_notification_is_counted_and_never_answered(version: str | None, method: str) -> None:
     told = conversation(version)
@@ -242,7 +243,8 @@ def test_a_legacy_server_that_pings_is_answered_with_an_empty_result(
 
 @pytest.mark.parametrize("version", [None, *LEGACY])
 @pytest.mark.parametrize(
-    "method", ["roots/list", "sampling/createMessage", "elicitation/create", "tasks/get", "tools/call", "unknown"]
+    "method",
+    ["roots/list", "sampling/createMessage", "elicitation/create", "tasks/get", "tools/call", "unknown"],
 )
 def test_a_legacy_server_that_asks_for_more_is_told_that_it_is_not_offered(
     version: str | None, method: str

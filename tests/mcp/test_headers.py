@@ -60,7 +60,9 @@ def test_any_token_will_do(token: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "token", ["", "A B", "A:B", "A\r\nB: c", "A\n", "ü", "A\0", "(A)", "A/B", 5, None, True, {}, ["A"]], ids=repr
+    "token",
+    ["", "A B", "A:B", "A\r\nB: c", "A\n", "ü", "A\0", "(A)", "A/B", 5, None, True, {}, ["A"]],
+    ids=repr,
 )
 def test_an_annotation_that_is_no_token_is_refused(token: Json) -> None:
     with pytest.raises(WireError, match="x-mcp-header must be a token of RFC 9110"):
@@ -79,7 +81,9 @@ def test_two_annotations_that_are_one_field_are_refused(second: str) -> None:
         find_mirrors(schema(a=annotated("Region"), deep=schema(b=annotated(second))))
 
 
-@pytest.mark.parametrize("kind", ["number", "null", "object", "array", ["string"], ["string", "null"], None, 5])
+@pytest.mark.parametrize(
+    "kind", ["number", "null", "object", "array", ["string"], ["string", "null"], None, 5]
+)
 def test_only_strings_integers_and_booleans_are_repeated(kind: Json) -> None:
     with pytest.raises(WireError, match='x-mcp-header "A" needs the type string, integer or boolean'):
         find_mirrors(schema(a=annotated("A", kind)))
@@ -122,7 +126,9 @@ UNREACHABLE = {
 
 @pytest.mark.parametrize("value", UNREACHABLE.values(), ids=list(UNREACHABLE))
 def test_an_annotation_that_properties_alone_do_not_reach_is_refused(value: Json) -> None:
-    with pytest.raises(WireError, match='x-mcp-header "A" is not at a property that is reached by properties'):
+    with pytest.raises(
+        WireError, match='x-mcp-header "A" is not at a property that is reached by properties'
+    ):
         find_mirrors(value)
 
 
@@ -167,9 +173,17 @@ def test_each_argument_goes_into_its_field_in_order() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"text": None}, {"nested": {}}, {"nested": None}, {"nested": {"deep": None}}, {"nested": "text"}, {"nested": [1]}],
+    [
+        {},
+        {"text": None},
+        {"nested": {}},
+        {"nested": None},
+        {"nested": {"deep": None}},
+        {"nested": "text"},
+        {"nested": [1]},
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_an_argument_that_is_absent_or_null_has_no_field(arguments: Json) -> None:
     assert mirror_arguments(MIRRORS, arguments) == ()
 
@@ -221,7 +235,9 @@ def test_the_path_of_a_nested_argument_is_named() -> None:
 # -- values ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["", "a", "us-west1", "a b  c", "=?base64?", "?=", "=?utf-8?x?=", "a:b,c;d\"\\"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "us-west1", "a b  c", "=?base64?", "?=", "=?utf-8?x?=", 'a:b,c;d"\\']
+)
 def test_what_is_safe_goes_as_it_is(text: str) -> None:
     assert encode_value(text) == text
 

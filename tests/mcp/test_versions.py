@@ -96,7 +96,8 @@ def test_a_refused_version_that_is_named_again_is_probed_once_more_and_no_more()
     verdict = judge_probe(answer, is_first=False)
     assert verdict.outcome is Outcome.UNUSABLE
     assert verdict.reason == (
-        f"it refuses the version that it names itself: without initialize we speak {MODERN}, it offers {MODERN}"
+        "it refuses the version that it names itself: "
+        f"without initialize we speak {MODERN}, it offers {MODERN}"
     )
 
 

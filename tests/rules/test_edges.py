@@ -42,6 +42,8 @@ CATCH_WIRE = (
     "latch/mcp/catalogue.py",
     "latch/mcp/conversation.py",
     "latch/mcp/client.py",
+    # What stands in the environment is the operator's.
+    "latch/mcp/secrets.py",
     "latch/mcp/stdio.py",
     "latch/mcp/streamable.py",
     "latch/gateway/proxy.py",

@@ -12,7 +12,7 @@ import pytest
 from latch.limits import DEFAULT
 from tests.support.tree import ROOT, sources, tree_of
 
-ROW = re.compile(r"^``([a-z]+\.[a-z_]+)`` +(\S+)$", re.MULTILINE)
+ROW = re.compile(r"^``([a-z_]+\.[a-z_]+)`` +(\S+)$", re.MULTILINE)
 LIMITS = "latch/limits.py"
 # They hand the defaults to everything else; below, a limit is what a constructor was given.
 READS_DEFAULT = ("latch/tools/assembly.py", "latch/cli/")

@@ -28,6 +28,7 @@ __all__ = ["LATCH", "PEER", "Done", "OnTerminal", "Operator", "listing", "sealed
 ROOT = Path(__file__).resolve().parents[2]
 LATCH = ROOT / "bin" / "latch"
 PEER = ROOT / "fixtures" / "peers" / "extension.py"
+MCP_SERVER = ROOT / "fixtures" / "peers" / "mcp_server.py"
 MARKER = "LATCH_TEST_MARKER"
 PATIENCE_SECONDS = 60000 * MS
 # A new session's leader takes the terminal on its standard input for its own, so that its keys send signals.
@@ -93,19 +94,37 @@ class Operator:
         """Where the record of running children lies by default."""
         return self.directory / "state" / "ledger"
 
-    def configure(self, *entries: dict[str, Any], top: str = "", **tables: dict[str, Any]) -> None:
-        """Write the configuration: *top* as it is, *tables*, and one ``[[extensions]]`` for each entry."""
+    def configure(
+        self,
+        *entries: dict[str, Any],
+        servers: Sequence[dict[str, Any]] = (),
+        top: str = "",
+        **tables: dict[str, Any],
+    ) -> None:
+        """Write the configuration: *top* as it is, *tables*, one ``[[extensions]]`` for each entry and one
+        ``[[mcp_servers]]`` for each of *servers*."""
         lines = [top]
         for name, table in tables.items():
             lines += [f"[{name}]", *_pairs(table)]
         for entry in entries:
             lines += ["[[extensions]]", *_pairs(entry)]
+        for server in servers:
+            lines += ["[[mcp_servers]]", *_pairs(server)]
         self.directory.mkdir(mode=0o700, exist_ok=True)
         self.file.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
     def peer(self, *options: str, name: str = "one", **keys: Any) -> dict[str, Any]:
         """Return an entry that runs ``fixtures/peers/extension.py`` with *options*."""
         return self.program(PEER, "--marker", self.marker, *options, name=name, **keys)
+
+    def server(self, *options: str, name: str = "near", **keys: Any) -> dict[str, Any]:
+        """Return an MCP server's entry that runs ``fixtures/peers/mcp_server.py`` on stdio with *options*."""
+        entry = self.program(MCP_SERVER, "--marker", self.marker, *options, name=name, **keys)
+        return {"transport": "stdio", **entry}
+
+    def remote(self, url: str, *, name: str = "far", **keys: Any) -> dict[str, Any]:
+        """Return the entry of an MCP server over HTTP."""
+        return {"name": name, "transport": "streamable_http", "url": url, **keys}
 
     def program(self, path: Path, *options: str, name: str = "one", **keys: Any) -> dict[str, Any]:
         """Return an entry that runs the Python program *path*."""

@@ -1,7 +1,7 @@
 """MCP servers hosted for real: entries that run the fixture program, over stdio in the sandbox and over HTTP.
 
-A test that looks for what is left gives its entry a marker (``env=hosted.marked(...)``), which every process in
-the sandbox carries, and asks ``census.carriers``. What a server received stands in its record
+A test that looks for what is left gives its entry a marker (``env=hosted.marked(...)``), which every
+process in the sandbox carries, and asks ``census.carriers``. What a server received stands in its record
 (:func:`recorded`), which it may write although it is in a sandbox.
 """
 
@@ -24,9 +24,11 @@ from latch.system.scope import Scope
 from latch.wire.jsonrpc import Failure, Response, message_of
 from tests.support.mcp_peers import BARE, MCP_SERVER, HttpPeer
 from tests.support.pace import MS
+from tests.support.servers import REQUEST, answer
 
 __all__ = [
     "ScriptedTransport",
+    "answered",
     "answers",
     "local",
     "machine",
@@ -115,7 +117,7 @@ def serve(call, tools=TOOLS):
 def program(place: Path, body: str, **changes: Any) -> McpServerSettings:
     """Return an entry that runs a modern server of a few lines on stdio, written below *place*.
 
-    *body* may use ``take``, ``raw``, ``say``, ``answer`` and ``serve(call, tools)``, which is given each call.
+    *body* may use ``take``, ``raw``, ``say``, ``answer`` and ``serve(call, tools)``; *call* gets each call.
     """
     script = place / "server.py"
     script.write_text(PROGRAM + body, encoding="utf-8")
@@ -184,6 +186,15 @@ class ScriptedTransport:
         answer = message_of({"jsonrpc": "2.0", "id": call.id, **step})
         assert isinstance(answer, (Response, Failure))
         return answer
+
+
+def answered(*results: Json) -> list[Any]:
+    """Return the script of one connection (see ``servers.py``) that answers requests 1, 2, ... so."""
+    script: list[Any] = []
+    for number, result in enumerate(results, start=1):
+        body = json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode()
+        script += [REQUEST, answer(body, "Content-Type: application/json")]
+    return script
 
 
 def answers(*tools: str, version: str = "2026-07-28") -> Sequence[Callable[[Call], Json]]:

@@ -1,4 +1,4 @@
-"""Vectors of schemas in ``fixtures/schema``, described in ``fixtures/README.rst``, and what is made of them."""
+"""Vectors of schemas in ``fixtures/schema``, which ``fixtures/README.rst`` describes, compiled and told."""
 
 from __future__ import annotations
 

@@ -20,7 +20,19 @@ from typing import Any, Callable, Iterator, Sequence
 
 from tests.support.pace import MS
 
-__all__ = ["ABORT", "HEAD", "HOLD", "REQUEST", "RESET", "Server", "answer", "certificate", "pause", "serving"]
+__all__ = [
+    "ABORT",
+    "Connection",
+    "HEAD",
+    "HOLD",
+    "REQUEST",
+    "RESET",
+    "Server",
+    "answer",
+    "certificate",
+    "pause",
+    "serving",
+]
 
 CERTIFICATES = Path(__file__).resolve().parents[2] / "fixtures" / "tls"
 PATIENCE_SECONDS = 10000 * MS

@@ -13,9 +13,13 @@ from latch.system.bubblewrap import (
     CAUSES,
     Surroundings,
     explain_failure,
+    explain_refusal,
     find_bubblewrap,
+    has_options,
+    own_words,
     parse_exit_code,
     parse_init_pid,
+    unaccounted,
     unavailable,
 )
 from latch.system.machine import Machine
@@ -110,6 +114,76 @@ def test_the_causes_have_names_of_their_own() -> None:
     assert {"absent", "apparmor", "container", "wsl1", "too old", "setuid", "unknown"} <= {
         one.name for one in CAUSES
     }
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("execvp /bin/sh: No such file or directory", "paths"),
+        ("execvp /bin/sh: Permission denied", "paths"),
+        ("Can't find source path /usr: Permission denied", "paths"),
+        ("Can't bind mount /oldroot/usr on /newroot/usr: Unable to apply mount flags", "paths"),
+        ("Can't mkdir /a: Read-only file system", "paths"),
+        ("Can't create file at /etc/x: Read-only file system", "paths"),
+        ("Can't chdir to /a: No such file or directory", "paths"),
+        ("Exceeded maximum number of arguments 9000", "unknown"),
+        (NEWNS, "namespaces"),
+    ],
+)
+def test_what_fails_for_a_program_of_ours_is_a_sandbox_that_does_not_work(words: str, cause: str) -> None:
+    error = explain_refusal(f"bwrap: {words}\n", wanted="a tool", surroundings=PLAIN)
+    assert error.cause == cause
+    assert str(error).endswith(f'(it said: "{words}"); nothing was run unsandboxed')
+    assert "ro_paths" not in error.hint and "chmod" not in error.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        ("bwrap: something new", ': exited with status 3 (it said: "something new")'),
+        ("", ": exited with status 3"),
+        (f"bwrap: {LIMIT}", f' (it said: "{LIMIT}")'),
+    ],
+)
+def test_how_it_ended_is_told_where_the_words_give_no_cause(said: str, detail: str) -> None:
+    how = {"wanted": "it", "surroundings": PLAIN, "how": "exited with status 3"}
+    for error in (explain_refusal(said, **how), explain_failure(said, uid=1, program="/x", hops=(), **how)):
+        assert error.reason.endswith(detail)
+        assert error.reason.count("exited") == detail.count("exited")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("bwrap: one\nbwrap: two", "one"),
+        ("before\nbwrap: one\nafter", "one"),
+        ("\nno prefix\nat all\n", "no prefix at all"),
+        ("bwrap: " + "x" * 12, "x" * 10 + "..."),
+        ("  \n", ""),
+    ],
+)
+def test_its_own_line_is_quoted_or_all_where_it_has_none_and_no_more_than_is_asked_for(
+    said: str, words: str
+) -> None:
+    quoted = 10 if "xxx" in said else 300
+    assert own_words(said, quoted_chars=quoted) == words
+
+
+@pytest.mark.parametrize(
+    ("listed", "is_bubblewrap"),
+    [("--bind --ro-bind --args", True), ("--ro-bind", False), ("--help --file --chdir", False), ("", False)],
+)
+def test_the_options_of_another_program_are_told_from_those_of_an_old_bubblewrap(
+    listed: str, is_bubblewrap: bool
+) -> None:
+    assert has_options(frozenset(listed.split())) == is_bubblewrap
+
+
+def test_without_an_account_nothing_is_claimed_of_what_ran() -> None:
+    error = unaccounted(unavailable("unknown", wanted="a tool"))
+    assert error.aftermath == ["bwrap gave no account of what it ran"]
+    other = CommandUnusable("no program", status=127)
+    assert unaccounted(other) is other and other.aftermath == []
 
 
 def test_the_line_of_bubblewrap_is_found_among_others() -> None:

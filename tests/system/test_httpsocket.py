@@ -23,7 +23,7 @@ from latch.system.tls import tls_context
 from latch.wire.httpurl import parse_url
 from tests.support.census import descriptors, eventually, opened_since
 from tests.support.pace import MS
-from tests.support.servers import ABORT, CERTIFICATES, HOLD, certificate, serving
+from tests.support.servers import ABORT, CERTIFICATES, HOLD, RESET, Connection, certificate, serving
 
 LIMITS = HttpLimits()
 PATIENT_SECONDS = 10000 * MS
@@ -319,6 +319,7 @@ def test_a_server_that_offers_no_tls_1_2_is_refused() -> None:
     [
         ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "it does not speak TLS on that port"),
         ([], "no TLS connection: "),
+        ([Connection.more, RESET], "no TLS connection: connection reset by peer"),
     ],
 )
 def test_what_is_no_tls_is_told(steps: list[Any], told: str) -> None:
@@ -334,6 +335,27 @@ def test_a_handshake_that_stalls_ends_at_the_deadline() -> None:
             opened(f"https://localhost:{server.port}/", scope(60 * MS), context=trusting())
         assert eventually(lambda: server.ended == 1)
     assert not opened_since(before)
+
+
+class FullAtFirst(ssl.SSLSocket):
+    """A TLS connection whose first step of the handshake does not fit into the socket."""
+
+    was_full = False
+
+    def do_handshake(self, block: bool = False) -> None:
+        if not self.was_full:
+            self.was_full = True
+            raise ssl.SSLWantWriteError()
+        super().do_handshake(block)
+
+
+def test_a_handshake_waits_until_it_can_send() -> None:
+    context = trusting()
+    context.sslsocket_class = FullAtFirst
+    with serving([b"hello"], context=certificate("good")) as server:
+        channel = opened(f"https://localhost:{server.port}/", context=context)
+        assert received(channel) == b"hello"
+        channel.close()
 
 
 def test_a_stream_that_tls_did_not_end_is_lost() -> None:

@@ -81,7 +81,7 @@ def test_ten_start_side_by_side_and_come_in_the_given_order(
     workspace: Path, box: Sandbox, scope: Scope, marked: Marked
 ) -> None:
     # one that is slow does not hold up the others, nor change the order
-    slow = ["--misbehave", "answers-late:0.5:initialize"]
+    slow = ["--misbehave", "answers-late:1.5:initialize"]
     entries = [marked.entry(f"e{number}", *(slow if number == 0 else [])) for number in range(10)]
     told: list[str] = []
     overlapping = threading.Lock()

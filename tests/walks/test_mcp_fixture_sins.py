@@ -101,7 +101,7 @@ def quiet(sin: str, method: str) -> Check:
 
     def check(bench: Bench) -> None:
         with bench.sinner(sin) as driver:
-            assert waits(driver, method, {}, seconds=QUIET_SECONDS)
+            assert waits(driver, method, {}, record=bench.record, seconds=QUIET_SECONDS)
 
     return check
 
@@ -158,7 +158,7 @@ def check_stderr_flood(bench: Bench) -> None:
 
 def check_dies_of_discover(bench: Bench) -> None:
     with bench.sinner("dies-of-discover", era="legacy", begins=False) as driver:
-        assert waits(driver, "server/discover", {}, seconds=QUIET_SECONDS)
+        assert waits(driver, "server/discover", {}, record=bench.record, seconds=QUIET_SECONDS)
         assert len(driver.peer.stderr()) > 5000 and driver.peer.process.poll() is None
         with pytest.raises(PeerEnded):
             driver.exchange("initialize", initialize_params(LEGACY[0]))
@@ -245,7 +245,7 @@ def check_endless_line(bench: Bench) -> None:
 
 def check_silent(bench: Bench) -> None:
     with bench.sinner("silent") as driver:
-        assert waits(driver, "tools/call", ECHO, seconds=QUIET_SECONDS)
+        assert waits(driver, "tools/call", ECHO, record=bench.record, seconds=QUIET_SECONDS)
         assert told_methods(bench.record) == ["tools/call"]
 
 
@@ -294,7 +294,7 @@ def check_error(bench: Bench) -> None:
 
 def check_deaf(bench: Bench) -> None:
     with bench.sinner("deaf", more=("--times", "1")) as driver:
-        assert waits(driver, "tools/call", ECHO, seconds=QUIET_SECONDS)
+        assert waits(driver, "tools/call", ECHO, record=bench.record, seconds=QUIET_SECONDS)
         assert driver.structured("count")["calls"] == {"count": 1}
 
 

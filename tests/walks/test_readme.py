@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("sandbox")
 TEXT = (ROOT / "README.rst").read_text(encoding="utf-8")
 ITS_HOME = "/home/me"
 ITS_WORKSPACE = f"{ITS_HOME}/project"
-PROGRESS = re.compile(r'^extension "[^"]*"(: started| is ready)')
+PROGRESS = re.compile(r'^(extension|MCP server) "[^"]*"(: started| is ready)')
 NUMBER = re.compile(r"\d+(\.\d+)*")
 ENTRY = re.compile(r"(extensions|mcp_servers)\.[^.]+\.[^.]+$")
 

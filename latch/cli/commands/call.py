@@ -223,9 +223,8 @@ def _show(tool: _Tool, result: Json, shown: Json, io: Terminal) -> None:
 
 def _show_server_result(tool: _Tool, result: McpResult, io: Terminal) -> int:
     text_only = all(block.get("type") == "text" for block in result.content)
-    raw = dict(result.raw)
     if not result.is_error:
-        _show(tool, raw, result.text if text_only and result.content else raw, io)
+        _show(tool, result.raw, result.text if text_only and result.content else result.raw, io)
         return 0
     said = shorten(result.text, DEFAULT.mcp.max_quoted_chars) or "no reason given"
     io.error(f"{_subject(tool.peer)}: {tool} failed: {said}", code="tool_failed", exit_status=1)

@@ -26,7 +26,7 @@ from ...system.sandbox import Sandbox
 from ...system.scope import Scope
 from ...system.throwaway import state_in, throw_away_place
 from ..failures import tell
-from ..terminal import Terminal
+from ..terminal import Terminal, escape
 
 __all__ = ["configure", "run"]
 
@@ -99,7 +99,9 @@ class _Demo:
     def _show(self, name: str, good: bool, text: str) -> None:
         self._shown.append({"step": name, "ok": good, "text": text})
         if not self._io.as_json:
-            self._io.result(f"[{len(self._shown)}] {name:<10} {'' if good else 'FAILED: '}{text}")
+            line = f"[{len(self._shown)}] {name:<10} {'' if good else 'FAILED: '}{text}"
+            # NOTE: a terminal or not, because the words of bubblewrap and of peers are among them.
+            self._io.result(escape(line, keep="\n\t"))
 
     def _end(self, seconds: float) -> int:
         failed = [step for step in self._shown if not step["ok"]]

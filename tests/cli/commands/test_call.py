@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.command_line import Operator
 from tests.support.fake_bwrap import RAN, failing_bwrap
+from tests.support.mcp_peers import HttpPeer, told_methods
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -342,3 +343,133 @@ def test_without_a_sandbox_nothing_runs(operator: Operator) -> None:
     )
     assert "ambient" in done.error["message"] and "AmbientCapabilities" in done.error["hint"]
     assert fake.with_name(RAN).exists() and operator.left() == []
+
+
+# -- MCP servers -----------------------------------------------------------------------------------------
+
+
+def shown_as(tool: str, server: str = "near") -> str:
+    """Return the catalogue name of a server's tool."""
+    return f"mcp_{server}_{hashlib.sha256(tool.encode()).hexdigest()[:24]}"
+
+
+def test_a_tool_of_a_server_is_called_by_its_own_name_or_by_the_one_a_model_sees(operator: Operator) -> None:
+    operator.configure(servers=[operator.server("--era", "modern")])
+    done = operator.run("call", "near/add", '{"a": 1, "b": 2}')
+    assert (done.status, done.out) == (0, b'{"sum":3}\n')
+    assert [line.partition(" (")[0] for line in done.said.splitlines()] == ['MCP server "near" is ready']
+    value = operator.run("call", "--json", shown_as("add"), '{"a": 1, "b": 2}').value
+    assert (value["server"], value["tool"], value["catalogue_name"]) == ("near", "add", shown_as("add"))
+    assert value["result"]["structuredContent"] == {"sum": 3}
+    assert operator.left() == []
+
+
+def test_of_the_servers_only_the_one_that_is_called_is_started(operator: Operator, tmp_path: Path) -> None:
+    place = tmp_path / "records"
+    place.mkdir()
+    other = operator.server("--record", str(place / "other"), name="other", rw_paths=[str(place)])
+    broken = operator.server(name="broken", command="nowhere")
+    with HttpPeer() as server:
+        operator.configure(servers=[other, broken, operator.remote(server.url)])
+        assert operator.run("call", "-q", "far/echo", '{"x": 1}').out == b'{"x":1}\n'
+        assert operator.run("call", "-q", shown_as("echo", "far"), '{"x": 1}').out == b'{"x":1}\n'
+    assert not (place / "other").exists()
+
+
+def test_content_that_is_more_than_text_is_printed_as_json(operator: Operator) -> None:
+    with HttpPeer("--era", "modern") as server:
+        operator.configure(servers=[operator.remote(server.url)])
+        value = json.loads(operator.run("call", "-q", "far/blocks").out)
+    assert [block["type"] for block in value["content"]][:3] == ["text", "image", "audio"]
+
+
+def test_a_large_result_goes_through_a_pipe_whole(operator: Operator) -> None:
+    operator.configure(servers=[operator.server("--era", "modern")])
+    done = operator.run("call", "-q", "near/big", '{"bytes": 3000000}')
+    assert done.status == 0 and len(done.out) > 2_999_000 and done.out.strip(b"x") == b"\n"
+
+
+# options of the server, keys of its entry, arguments of the call, exit status, code, words of the message
+SERVER_FAILURES = {
+    "tool failed": ((), {}, ("far/fail", '{"message": "no such file"}'), 1, "tool_failed",
+        f'MCP server "far": tool "fail" (as {shown_as("fail", "far")}) failed: no such file'),
+    "failed without words": ((), {}, ("far/fail", '{"message": ""}'), 1, "tool_failed",
+        "failed: no reason given"),
+    "refused": ((), {}, ("far/refuse",), 1, "peer_refused",
+        'tools/call: answered with an error: "the tool refuses"'),
+    "no such tool": ((), {}, ("far/none",), 2, "usage",
+        'MCP server "far" has no tool "none"'),
+    "no such catalogue name": ((), {}, ("mcp_far_000000000000000000000000",), 2, "usage",
+        'there is no tool "mcp_far_000000000000000000000000"'),
+    "no such server": ((), {}, ("six/echo",), 2, "usage",
+        'no extension or MCP server "six" is configured'),
+    "disabled": ((), {"enabled": False}, ("far/echo",), 2, "usage",
+        'MCP server "far" is disabled'),
+    "arguments": ((), {}, ("far/add", '{"a": "x"}'), 2, "usage",
+        'the arguments of "add" do not fit its inputSchema'),
+    "asks for input": (("--misbehave", "input-required"), {}, ("far/echo",), 1, "peer_refused",
+        "elicitation/create"),
+    "needs a task": (("--misbehave", "task-required"), {}, ("far/task",), 1, "peer_refused",
+        "asynchronous task"),
+    "breaks off": (("--misbehave", "dies-mid-answer"), {}, ("far/echo",), 6, "peer_gone",
+        "took effect is unknown"),
+    "bad envelope": (("--misbehave", "bad-envelope"), {}, ("far/echo",), 6, "peer_protocol",
+        "no list of content"),
+    "late": ((), {"timeout_seconds": 1}, ("far/slow", '{"seconds": 60}'), 6, "deadline",
+        "tools/call: no answer within 1 s; whether the call took effect is unknown"),
+    "out of time": ((), {}, ("far/slow", '{"seconds": 60}', "--timeout", "0.9"), 6, "deadline",
+        "the caller's 0.9 s"),
+    "401": (("--misbehave", "401"), {}, ("far/echo",), 5, "credential",
+        "HTTP status 401"),
+    "not set": ((), {"bearer_token_env": "LATCH_ABSENT"}, ("far/echo",), 5, "credential",
+        '"LATCH_ABSENT" is not set'),
+    "redirect": (("--misbehave", "redirect"), {}, ("far/echo",), 6, "peer_refused",
+        "which is never followed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "arguments", "status", "code", "words"),
+    SERVER_FAILURES.values(),
+    ids=list(SERVER_FAILURES),
+)
+def test_each_failure_of_a_server_has_its_status_and_its_code(
+    operator: Operator,
+    options: tuple[str, ...],
+    keys: dict[str, Any],
+    arguments: tuple[str, ...],
+    status: int,
+    code: str,
+    words: str,
+) -> None:
+    with HttpPeer("--era", "modern", *options) as server:
+        operator.configure(servers=[operator.remote(server.url, **keys)])
+        done = operator.run("call", "--json", *arguments)
+    assert (done.status, done.error["exit"], done.error["code"]) == (status, status, code), done
+    assert words in done.error["message"] and done.err.count(b"\n") == 1
+
+
+def test_a_guard_is_asked_before_a_tool_of_a_server_is_called(operator: Operator, tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    with HttpPeer("--era", "modern", "--record", str(record)) as server:
+        operator.configure(operator.peer("--guard", "deny"), servers=[operator.remote(server.url)])
+        done = operator.run("call", "--json", "far/echo")
+    assert (done.status, done.error["code"]) == (3, "denied")
+    assert f'tool "echo" (as {shown_as("echo", "far")}) was denied by a guard: one:' in done.error["message"]
+    assert "tools/call" not in told_methods(record)
+
+
+def test_words_of_a_server_that_failed_are_shown_when_asked_for(operator: Operator) -> None:
+    operator.configure(servers=[operator.server("--misbehave", "stderr-flood:0.0001")])
+    plain = operator.run("call", "--json", "near/refuse").error
+    assert plain["hint"] == "latch -v call shows what it wrote to standard error"
+    done = operator.run("call", "-q", "-v", "near/refuse")
+    assert 'MCP server "near" wrote to standard error:\nfixture: flood' in done.said
+    gone = operator.run("call", "-q", "-v", "near/slow", '{"seconds": 60}', "--timeout", "0.9")
+    assert gone.status == 6 and 'MCP server "near" wrote to standard error:' in gone.said
+
+
+def test_a_fresh_process_for_every_call_is_called_like_any_other(operator: Operator) -> None:
+    operator.configure(servers=[operator.server(lifetime="call")])
+    done = operator.run("call", "-q", "near/count")
+    assert json.loads(done.out)["count"] == 1 and operator.left() == []

@@ -17,7 +17,7 @@ from latch.cli.findings import Finding
 from latch.limits import DEFAULT
 from latch.system.cgroup import can_make_pids_groups, pids_groups
 from tests.support.command_line import PEER, Done, Operator, listing, sealed_home
-from tests.support.fake_bwrap import RAN, failing_bwrap
+from tests.support.fake_bwrap import RAN, failing_bwrap, program, spoiling_bwrap
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -183,6 +183,83 @@ def test_a_bwrap_that_lacks_what_is_needed_is_too_old_and_is_not_asked_to_run(op
     done = failed(operator)
     assert done.status == 8 and "[too old]" in done.text and "--json-status-fd" in done.text
     assert done.text.count("fail  sandbox") == 1 and not fake.with_name(RAN).exists()
+
+
+@pytest.mark.parametrize(
+    ("does", "cause", "words"),
+    [
+        ("kill -SEGV $$", "crash", "bwrap died of signal 11"),
+        ("echo oh no; exit 9", "unknown", 'exited with status 9 (it said: "oh no")'),
+        (
+            "echo 'bwrap: execvp /bin/sh: Permission denied' >&2; exit 1",
+            "paths",
+            "execvp /bin/sh: Permission",
+        ),
+        (
+            "echo 'bwrap: Exceeded maximum number of arguments 9000' >&2; exit 1",
+            "unknown",
+            "Exceeded maximum",
+        ),
+    ],
+)
+def test_whatever_bubblewrap_does_in_its_probe_the_rest_is_looked_at(
+    operator: Operator, sandbox: Path, does: str, cause: str, words: str
+) -> None:
+    fake = spoiling_bwrap(operator.place / "fake" / "bwrap", sandbox, does, good=0)
+    operator.configure(sandbox={"bwrap": str(fake)})
+    done = failed(operator)
+    assert done.status == 8
+    lines = done.text.splitlines()
+    for shown in ("shared network", "no network"):
+        at = next(n for n, line in enumerate(lines) if line.startswith(f"fail  sandbox, {shown}: "))
+        assert f"[{cause}]" in lines[at] and words in lines[at]
+        assert lines[at + 1].startswith("      cure: ")
+    assert "ok    proxy: none" in lines
+    assert "ro_paths" not in done.text and "chmod" not in done.text
+
+
+def test_a_bwrap_that_is_none_is_told_so_once(operator: Operator) -> None:
+    none = program(operator.place / "fake" / "bwrap", "#!/bin/sh\nexit 0\n")
+    operator.configure(sandbox={"bwrap": str(none)})
+    done = failed(operator)
+    assert done.status == 8 and done.text.count("fail  sandbox") == 1
+    assert "is no bubblewrap, or cannot run: exited with status 0, having printed nothing" in done.text
+
+
+def test_the_callers_own_deadline_is_a_finding_as_well(operator: Operator) -> None:
+    fake = program(operator.place / "fake" / "bwrap", "#!/bin/sh\nexec sleep 1000\n")
+    operator.configure(sandbox={"bwrap": str(fake)})
+    done = failed(operator, "--timeout", "0.5")
+    assert done.status == 6
+    lines = done.text.splitlines()
+    assert "fail  sandbox, shared network: not done within 0.5 s [deadline]" in lines
+    assert "fail  socket: not looked for to the end: not done within 0.5 s" in lines
+    assert "ok    proxy: none" in lines
+
+
+def test_what_bubblewrap_says_cannot_act_on_a_terminal(operator: Operator, sandbox: Path) -> None:
+    fake = operator.place / "fake" / "bwrap"
+    operator.configure(sandbox={"bwrap": str(fake)})
+    failing_bwrap(fake, "bwrap: \x1b[2Jgone\a")
+    done = operator.run("doctor", "-q")
+    assert b"\x1b" not in done.out and b"\a" not in done.out
+    assert r'(it said: "\x1b[2Jgone\x07")' in done.text
+    assert "\x1b[2Jgone" in operator.run("doctor", "--json").error["message"]
+    version = 'case "$1" in --version) printf "it \\0339\\n";; *) exec {} "$@";; esac'
+    program(fake, f"#!/bin/sh\n{version.format(sandbox)}\n")
+    done = operator.run("doctor", "-q")
+    assert done.status == 0 and r"bubblewrap \x1b9 " in done.text and b"\x1b" not in done.out
+
+
+def test_the_workspace_that_is_named_is_the_one_whose_bubblewrap_is_not_used(
+    operator: Operator, sandbox: Path
+) -> None:
+    other = operator.place / "other"
+    own = program(other / "bwrap", f'#!/bin/sh\nexec {sandbox} "$@"\n')
+    operator.configure(sandbox={"bwrap": str(own)})
+    known = examine(operator, "-C", str(operator.workspace), cwd=other)
+    assert known["shared network"]["state"] == known["closed network"]["state"] == "ok"
+    assert "[untrusted]" in failed(operator, "-C", str(other)).text
 
 
 def test_a_bwrap_that_is_not_there_and_one_that_others_can_change(operator: Operator) -> None:

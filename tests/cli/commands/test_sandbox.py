@@ -16,7 +16,7 @@ from latch.cli.terminal import Terminal
 from latch.system.machine import Machine
 from latch.system.scope import Scope
 from tests.support.command_line import Done, Operator, listing
-from tests.support.fake_bwrap import RAN, failing_bwrap
+from tests.support.fake_bwrap import RAN, failing_bwrap, outliving_bwrap, spoiling_bwrap
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -88,6 +88,35 @@ def test_without_a_sandbox_nothing_runs_and_the_row_is_8(operator: Operator) -> 
     assert (done.status, done.error["exit"], done.error["code"]) == (125, 8, "sandbox_unavailable")
     assert "nothing was run unsandboxed" in done.error["message"]
     assert fake.with_name(RAN).exists() and list(operator.workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        ("kill -SEGV $$", "the sandbox broke down: bwrap died of signal 11"),
+        ("echo stuck; exec sleep 1000", 'no sandbox within 5 s (it said: "stuck")'),
+    ],
+    ids=["dies", "hangs"],
+)
+def test_a_bubblewrap_that_goes_bad_after_its_probe_is_named(
+    operator: Operator, sandbox: Path, does: str, words: str
+) -> None:
+    fake = spoiling_bwrap(operator.place / "fake" / "bwrap", sandbox, does)
+    operator.configure(sandbox={"bwrap": str(fake)})
+    done = shell(operator, "echo ran > witness", "--write", "--json")
+    assert (done.status, done.error["exit"], done.error["code"]) == (125, 8, "sandbox_unavailable")
+    assert words in done.error["message"] and "nothing was run unsandboxed" in done.error["message"]
+    assert done.error["hint"] and list(operator.workspace.iterdir()) == []
+
+
+def test_of_what_bubblewrap_gives_no_account_nothing_is_claimed(operator: Operator, sandbox: Path) -> None:
+    bad = outliving_bwrap(operator.place / "fake" / "bad", sandbox, "sys.exit(status)", silent=True)
+    fake = spoiling_bwrap(operator.place / "fake" / "bwrap", sandbox, f'exec {bad} "$@"')
+    operator.configure(sandbox={"bwrap": str(fake)})
+    done = shell(operator, "echo ran > witness", "--write", "--json")
+    assert (done.status, done.error["exit"]) == (125, 8)
+    assert done.error["message"].endswith("; bwrap gave no account of what it ran")
+    assert (operator.workspace / "witness").exists()
 
 
 def test_global_flags_end_at_the_two_dashes(operator: Operator) -> None:

@@ -1,4 +1,4 @@
-// Loaded before an example server whose port is written into it: it listens on LISTEN_PORT of 127.0.0.1 instead.
+// Loaded before an example server whose port is written into it: makes it listen on LISTEN_PORT of loopback.
 import net from "node:net";
 
 const listen = net.Server.prototype.listen;
