@@ -23,6 +23,7 @@ BUILT = {
     7: "the host's own reads in a hostile directory",
     8: "modules of a hostile directory",
     11: "what is masked",
+    15: "hostile patterns",
     16: "no limits",
     23: "what a shared network means",
     24: "the start window",
@@ -32,7 +33,6 @@ BUILT = {
 TO_COME = {
     **dict.fromkeys((12, 13, 14, 17, 18, 25, 26, 27, 30), "kernel"),
     **dict.fromkeys((4, 5, 9, 10, 19, 20, 21, 22, 28), "gateway"),
-    15: "schema",
 }
 
 

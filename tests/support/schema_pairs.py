@@ -3,7 +3,8 @@
 Both are small and drawn from few names and values, so that most schemas accept some instances and refuse
 others. References lead into ``$defs``; one that is followed without going into the instance leads only to a
 later definition, so that no schema loops. Left out is what another implementation answers in its own way:
-fractions that are not exact in binary, formats, and patterns with classes that differ between dialects.
+fractions that are not exact in binary, formats, patterns with classes that differ between dialects, and in
+draft 7 a boolean as ``items``.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class Inventor:
         if self._dialect == "7":
             return [
                 *nested,
-                lambda: {"items": part()},
+                lambda: {"items": {"allOf": [part()]}},
                 lambda: {"items": some(part), "additionalItems": part()},
                 lambda: {"dependencies": {pick(NAMES): pick([same(), [pick(NAMES)]])}},
             ]

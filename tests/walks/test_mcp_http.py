@@ -141,8 +141,9 @@ def test_a_recognised_modern_error_is_never_followed_by_initialize(
     assert raised.value.stage == "server/discover" and told_methods(record) == ["server/discover"]
 
 
-@pytest.mark.parametrize("era", ["modern", "legacy"])
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
+@pytest.mark.parametrize(
+    ("era", "status"), [("modern", 301), ("modern", 307), ("legacy", 302), ("legacy", 308)]
+)
 def test_a_redirect_is_named_and_neither_the_call_nor_the_bearer_goes_on(
     operator: Operator, tmp_path: Path, era: str, status: int
 ) -> None:
