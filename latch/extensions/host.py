@@ -35,7 +35,8 @@ from ..limits import LifecycleLimits, Limits
 from ..settings import ExtensionSettings
 from ..system import housekeeper
 from ..system.child import Child
-from ..system.peer import PeerProcess, broken, prepare_entry, problem_of, refused
+from ..system.faults import broken, refused
+from ..system.peer import PeerProcess, prepare_entry, problem_of
 from ..system.planning import Prepared
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope

@@ -31,7 +31,7 @@ from ..errors import (
 )
 from ..limits import Limits
 from ..settings import McpServerSettings
-from ..system.peer import broken, refused
+from ..system.faults import broken, refused
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope
 from ..wire.excerpts import shorten

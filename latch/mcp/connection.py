@@ -11,7 +11,7 @@ from typing import Callable, Iterator, Mapping, Protocol
 
 from ..errors import LatchError, PeerProtocolError, PeerRefused, WireError
 from ..limits import Limits
-from ..system.peer import broken, refused
+from ..system.faults import broken, refused
 from ..system.scope import Scope
 from ..wire.excerpts import quote, shorten
 from ..wire.jsonrpc import Failure, Response

@@ -13,7 +13,8 @@ from typing import Callable, Mapping
 from ..errors import Cancelled, DeadlineMissed, LatchError, PeerError, PeerGone, UsageError, WireError
 from ..settings import McpServerSettings
 from ..system import housekeeper
-from ..system.peer import PeerProcess, broken, prepare_entry
+from ..system.faults import broken
+from ..system.peer import PeerProcess, prepare_entry
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope
 from ..wire.excerpts import quote_end
@@ -52,7 +53,7 @@ class StdioTransport:
         self._call: Call | None = None
         self._answer: Response | Failure | None = None
         self._noise_since_answer = 0
-        self._last_noise = b""
+        self._noise_end = ""
         self.noise_lines = 0
 
     @property
@@ -186,7 +187,10 @@ class StdioTransport:
             return
         self.noise_lines += 1
         self._noise_since_answer += 1
-        self._last_noise = line[: self._limits.max_quoted_chars]
+        text = line.decode("utf-8", "replace")
+        # NOTE: scrubbed before anything is cut off, because half a secret would pass.
+        shown = text if self._scrub is None else self._scrub(text)
+        self._noise_end = f"{self._noise_end} {shown}"[-2 * self._limits.max_quoted_chars :]
         most = self._limits.max_noise_lines
         if self._noise_since_answer > most:
             raise WireError(
@@ -217,13 +221,9 @@ class StdioTransport:
 
     def _end(self, process: PeerProcess, error: LatchError, scope: Scope) -> LatchError:
         ended = process.end(error, scope)
-        if isinstance(ended, PeerError) and self._last_noise:
-            text = self._last_noise.decode("utf-8", "replace")
-            shown = text if self._scrub is None else self._scrub(text)
-            ended.after(
-                "its standard output has lines that are no messages, the last: "
-                + quote_end(shown, self._limits.max_quoted_chars)
-            )
+        if isinstance(ended, PeerError) and self._noise_end:
+            shown = quote_end(self._noise_end, self._limits.max_quoted_chars)
+            ended.after(f"its standard output has lines that are no messages, which end: {shown}")
         return ended
 
     def _say_farewell(self, process: PeerProcess, error: BaseException, scope: Scope) -> None:

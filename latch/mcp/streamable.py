@@ -25,7 +25,7 @@ from ..errors import (
 from ..limits import Limits, McpLimits
 from ..settings import McpServerSettings
 from ..system.http import HttpClient, HttpReply
-from ..system.peer import broken
+from ..system.faults import broken
 from ..system.scope import Scope
 from ..wire import jsonrpc
 from ..wire.excerpts import quote

@@ -16,11 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Mapping, Sequence
 
-from ..errors import PeerError, PeerGone, PeerLimit, PeerProtocolError, UsageError, WireError
+from ..errors import PeerGone, PeerLimit, UsageError, WireError
 from ..limits import HttpLimits
 from ..wire.httpfields import Fields, check_field_name, check_field_value, hop_by_hop_names, is_token
 from ..wire.httpreply import ReplyHead, ReplyReader
 from ..wire.httpurl import HttpUrl, parse_url
+from .faults import broken
 from .httpsocket import SYSTEM_RESOLVER, Channel, Resolver, open_channel
 from .scope import Scope
 from .tls import tls_context
@@ -94,7 +95,7 @@ class HttpClient:
             answer = exchange.read_head(scope)
         except WireError as error:
             exchange.channel.close()
-            raise _broken(error, scope) from None
+            raise broken(error, scope) from None
         except BaseException:
             exchange.channel.close()
             raise
@@ -195,7 +196,7 @@ class HttpReply:
             piece = self._exchange.read_piece(scope)
         except WireError as error:
             self._give_up()
-            raise _broken(error, scope) from None
+            raise broken(error, scope) from None
         except BaseException:
             self._give_up()
             raise
@@ -335,11 +336,3 @@ def _request_head(url: HttpUrl, method: str, headers: Sequence[tuple[str, str]],
     except WireError as error:
         raise UsageError(error.reason) from None
     return "\r\n".join([*lines, "\r\n"]).encode("latin-1")
-
-
-def _broken(error: WireError, scope: Scope) -> PeerError:
-    if error.limit is not None:
-        return PeerLimit(
-            error.reason, limit=error.limit, amount=error.amount or 0, peer=scope.peer, stage=scope.stage
-        )
-    return PeerProtocolError(error.reason, peer=scope.peer, stage=scope.stage)

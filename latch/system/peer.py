@@ -18,22 +18,16 @@ from ..errors import (
     ContainmentError,
     Denied,
     LatchError,
-    PeerError,
     PeerGone,
-    PeerLimit,
-    PeerProtocolError,
-    PeerRefused,
-    WireError,
 )
 from ..settings import ExtensionSettings, McpServerSettings
 from ..wire.excerpts import quote_end
-from ..wire.jsontext import Json, encode_json
 from .child import Child, ChildExit
 from .planning import Prepared
 from .sandbox import Sandbox
 from .scope import Scope
 
-__all__ = ["Entry", "PeerProcess", "broken", "prepare_entry", "problem_of", "refused"]
+__all__ = ["Entry", "PeerProcess", "prepare_entry", "problem_of"]
 
 # An entry of the configuration that says which program to start, and how.
 Entry = Union[ExtensionSettings, McpServerSettings]
@@ -180,25 +174,4 @@ def problem_of(entry: Entry, table: str, reason: str, key: str | None = None) ->
     file = entry.sandbox.config_file
     return ConfigProblem(
         "settings" if file is None else str(file), reason, entry=f'{table} "{entry.name}"', key=key
-    )
-
-
-def broken(error: WireError, scope: Scope) -> PeerError:
-    """Return *error* as that of the peer and stage of *scope*."""
-    if error.limit is not None:
-        return PeerLimit(
-            error.reason, limit=error.limit, amount=error.amount or 0, peer=scope.peer, stage=scope.stage
-        )
-    return PeerProtocolError(error.reason, peer=scope.peer, stage=scope.stage)
-
-
-def refused(error: Json, scope: Scope, *, quoted_chars: int) -> PeerRefused:
-    """Return the error for an answer whose JSON-RPC ``error`` member is *error*."""
-    message = error.get("message") if isinstance(error, dict) else None
-    text = message if isinstance(message, str) else encode_json(error).decode("utf-8")
-    return PeerRefused(
-        f"answered with an error: {quote_end(text, quoted_chars)}",
-        data=error,
-        peer=scope.peer,
-        stage=scope.stage,
     )

@@ -20,7 +20,6 @@ from latch.errors import (
     LatchError,
     PeerError,
     PeerGone,
-    PeerLimit,
     PeerProtocolError,
     SandboxUnavailable,
     UsageError,
@@ -28,7 +27,7 @@ from latch.errors import (
 )
 from latch.limits import DEFAULT
 from latch.settings import ExtensionSettings, McpServerSettings, SandboxSettings
-from latch.system.peer import Entry, PeerProcess, broken, prepare_entry, problem_of, refused
+from latch.system.peer import Entry, PeerProcess, prepare_entry, problem_of
 from latch.system.planning import Prepared
 from latch.system.sandbox import Sandbox
 from latch.system.scope import Scope
@@ -354,37 +353,3 @@ def test_a_problem_names_the_file_it_came_from() -> None:
         own = replace(entry, sandbox=SandboxSettings(config_file=Path("/etc/latch.toml")))
         assert str(problem_of(entry, "t", "is bad")) == 'settings: t "small": is bad'
         assert str(problem_of(own, "t", "is bad", "key")) == '/etc/latch.toml: t "small": key: is bad'
-
-
-# -- errors ------------------------------------------------------------------------------------------
-
-
-def test_broken_bytes_are_the_peers_fault_at_the_stage_of_the_scope(scope: Scope) -> None:
-    error = broken(WireError("bad frame"), scope)
-    assert type(error) is PeerProtocolError and str(error) == f"{PEER}: call: bad frame"
-    limit = broken(WireError("too long", limit="max_frame_bytes", amount=5), scope)
-    assert isinstance(limit, PeerLimit) and (limit.limit, limit.amount, limit.stage) == (
-        "max_frame_bytes",
-        5,
-        "call",
-    )
-    unknown = broken(WireError("too long", limit="max_frame_bytes"), scope)
-    assert isinstance(unknown, PeerLimit) and unknown.amount == 0
-
-
-@pytest.mark.parametrize(
-    ("error", "shown"),
-    [
-        ({"code": 1, "message": "no such file"}, '"no such file"'),
-        ({"code": 1, "message": "two\nlines"}, '"two lines"'),
-        ({"code": 1, "message": 5}, '"{"code":1,"message":5}"'),
-        ("text", '""text""'),
-        ({"message": "x" * 50}, '"...' + "x" * 30 + '"'),
-    ],
-)
-def test_a_refusal_quotes_what_the_peer_said_and_keeps_all_of_it(
-    scope: Scope, error: Json, shown: str
-) -> None:
-    refusal = refused(error, scope, quoted_chars=30)
-    assert refusal.reason == f"answered with an error: {shown}"
-    assert refusal.data == error and (refusal.peer, refusal.stage) == (PEER, "call")
