@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import resource
 import signal
 
@@ -119,9 +118,13 @@ def restrict_abstract_sockets() -> bool:
     return True
 
 
+def _architecture() -> str:
+    return os.uname().machine
+
+
 def join_new_session_keyring() -> bool:
     """Give this thread, and what it starts, an empty session keyring; False where that is impossible."""
-    number = _KEYCTL.get(platform.machine())
+    number = _KEYCTL.get(_architecture())
     if number is None:
         return False
     try:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import resource
 import select
 from contextlib import contextmanager
@@ -305,7 +304,7 @@ class Starter:
         ]
 
     def _present_tasks(self) -> int:
-        numbers = platform.release().split("-")[0].split(".")
+        numbers = os.uname().release.split("-")[0].split(".")
         if tuple(int(number) for number in numbers[:2] if number.isdigit()) >= _NPROC_PER_NAMESPACE:
             return 0
         return sum(_tasks_of(pid) for pid in own_processes(self._uid))

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import stat
-import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Iterator
@@ -45,7 +43,7 @@ def throw_away_place(*, uid: int) -> Iterator[Path]:
     try:
         yield place
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        _remove(place)
         os.close(lock)
         with suppress(OSError):
             os.rmdir(base)
@@ -70,7 +68,7 @@ def remove_left_places(uid: int) -> None:
         try:
             ledger = state_in(place) / "ledger"
             if not os.path.isdir(ledger) or not os.listdir(ledger):
-                shutil.rmtree(place, ignore_errors=True)
+                _remove(place)
         finally:
             os.close(lock)
     if _is_ours(base_of(uid), uid):
@@ -115,7 +113,7 @@ def _claim(base: Path, uid: int) -> tuple[Path, int]:
         ensure_directory(base)
         check_private(base, uid=uid, directory=True, links=False)
         try:
-            place = Path(tempfile.mkdtemp(dir=base, prefix=_PREFIX))
+            place = _make(base)
         except FileNotFoundError:
             # Another run has just removed the directory, being the last in it.
             continue
@@ -141,3 +139,16 @@ def _lock(place: Path) -> int | None:
         pass
     os.close(descriptor)
     return None
+
+
+def _make(base: Path) -> Path:
+    # NOTE: here and below, because every start looks for left places and few find or make one.
+    import tempfile
+
+    return Path(tempfile.mkdtemp(dir=base, prefix=_PREFIX))
+
+
+def _remove(place: Path) -> None:
+    import shutil
+
+    shutil.rmtree(place, ignore_errors=True)

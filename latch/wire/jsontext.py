@@ -64,7 +64,8 @@ def parse_json(data: bytes, limits: JsonLimits) -> Json:
         raise WireError("too little stack is left to read the nested value") from None
     if end != len(text):
         raise WireError(f"something follows the JSON value, at character {end}")
-    if "\\u" in text:
+    # NOTE: one character is found a hundred times as fast as two, and most texts have none.
+    if "\\" in text and "\\u" in text:
         _check_escapes(text, value)
     return value
 

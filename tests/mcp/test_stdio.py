@@ -271,7 +271,7 @@ def test_t27_noise_and_stderr_are_scrubbed(workspace: Path, scope: Scope) -> Non
 
 
 def test_t27_noise_is_scrubbed_before_it_is_cut(workspace: Path, scope: Scope) -> None:
-    body = "def call(message):\n    raw(b'secret' + b'x' * 597 + b'\\n'); os._exit(3)\nserve(call)\n"
+    body = "def call(message):\n    raw(b'secret' + b'x' * 297 + b'\\n'); os._exit(3)\nserve(call)\n"
     entry = program(workspace.parent, body)
     with started(workspace, entry=entry, scrub=lambda text: text.replace("secret", "")) as line:
         assert "ret" not in str(lost(line, scope, "t")).partition("no messages")[2]

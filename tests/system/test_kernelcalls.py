@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import resource
 import select
 import signal
@@ -167,9 +166,9 @@ def test_without_landlock_scopes_nothing_is_restricted(monkeypatch: pytest.Monke
 
 def test_a_new_session_keyring_is_empty_and_another_one() -> None:
     done = run_python("""
-import ctypes, platform
+import ctypes, os
 from latch.system import kernelcalls
-number = kernelcalls._KEYCTL[platform.machine()]
+number = kernelcalls._KEYCTL[os.uname().machine]
 libc = ctypes.CDLL(None, use_errno=True)
 def keyring():
     # keyctl(2): KEYCTL_GET_KEYRING_ID is 0, the session keyring -3
@@ -183,7 +182,7 @@ print(kernelcalls.join_new_session_keyring(), keyring() != before, keyring() > 0
 
 
 def test_on_an_unknown_architecture_there_is_no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "pdp11")
+    monkeypatch.setattr(kernelcalls, "_architecture", lambda: "pdp11")
     assert kernelcalls.join_new_session_keyring() is False
 
 
