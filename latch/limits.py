@@ -142,10 +142,16 @@ class McpLimits:
     cancel_grace_seconds: float = 0.25
     # ours: a cancelled notification or a DELETE at the end, over HTTP, within the same second
     farewell_seconds: float = 0.5
+    # ours: answers waiting for a server that asks and does not read
+    max_unread_answer_bytes: int = 1 * MIB
     # spec/mcp.md, "Wire": lines on stdout that are no messages, before an answer
     max_noise_lines: int = 64
+    # ours: what HTTP repeats of the arguments of one call; servers take some 8 KiB of header fields
+    max_mirrored_bytes: int = 8 * KIB
     # spec/mcp.md, "Wire": the name of a tool
     max_name_bytes: int = 128
+    # ours: all pages of a listing, as JSON; four messages of the largest kind
+    max_catalogue_bytes: int = 16 * MIB
     # ours: as many pages as tools, and as many empty ones
     max_pages: int = 1024
     # WHATWG HTML, "Server-sent events": "a few seconds" where the server named no time to reconnect
@@ -251,6 +257,8 @@ class SchemaLimits:
     max_references: int = 512
     # ours: work of one check, some ten seconds of it at worst; a 4 MiB instance takes two million or three
     max_steps: int = 5_000_000
+    # ours: steps between two looks at whether the check is to be given up, some tens of milliseconds
+    interrupt_steps: int = 20_000
     # ours: the text of one pattern
     max_pattern_chars: int = 8 * KIB
     # ours: groups inside one another in a pattern

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Mapping
+from typing import Mapping, Union
 
 from .limits import LifecycleLimits, ResourceLimits
 
-__all__ = ["ExtensionSettings", "McpServerSettings", "SandboxSettings", "Settings"]
+__all__ = ["ExtensionSettings", "McpServerSettings", "SandboxSettings", "Settings", "subject_of"]
 
 
 def _empty() -> Mapping[str, str]:
@@ -89,6 +89,12 @@ class McpServerSettings:
     headers_from_env: Mapping[str, str] = field(default_factory=_empty)
     ca_bundle: Path | None = None
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+
+
+def subject_of(entry: Union[ExtensionSettings, McpServerSettings]) -> str:
+    """Return what *entry* is called wherever something is said of it: ``extension "lint"``."""
+    kind = "extension" if isinstance(entry, ExtensionSettings) else "MCP server"
+    return f'{kind} "{entry.name}"'
 
 
 @dataclass(frozen=True)

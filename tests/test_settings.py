@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from latch.limits import DEFAULT, LifecycleLimits
-from latch.settings import ExtensionSettings, SandboxSettings, Settings
+from latch.settings import ExtensionSettings, McpServerSettings, SandboxSettings, Settings, subject_of
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,19 @@ def test_settings_cannot_be_changed_in_place(value: object) -> None:
 def test_an_empty_mapping_cannot_be_filled_behind_the_back_of_others(mapping: dict[str, str]) -> None:
     with pytest.raises(TypeError):
         mapping["x"] = "y"
+
+
+@pytest.mark.parametrize(
+    ("entry", "subject"),
+    [
+        (ExtensionSettings(name="lint", command="x"), 'extension "lint"'),
+        (McpServerSettings(name="files", transport="stdio"), 'MCP server "files"'),
+    ],
+)
+def test_an_entry_is_called_by_its_kind_and_name(
+    entry: ExtensionSettings | McpServerSettings, subject: str
+) -> None:
+    assert subject_of(entry) == subject
 
 
 def test_one_entry_is_changed_by_replacing_it() -> None:

@@ -1,4 +1,4 @@
-"""What a command needs to know of its surroundings: the settings it runs under.
+"""What a command needs to know of its surroundings: the settings it runs under, and which entries it may use.
 
 Nothing is created and nothing is contacted.
 """
@@ -9,8 +9,10 @@ import argparse
 from pathlib import Path
 
 from ..config.load import Settings
+from ..errors import UsageError
+from ..settings import ExtensionSettings, McpServerSettings, subject_of
 
-__all__ = ["configuration_file", "configured_hint", "load_settings"]
+__all__ = ["check_enabled", "configuration_file", "configured_hint", "load_settings"]
 
 
 def load_settings(options: argparse.Namespace) -> Settings:
@@ -24,6 +26,13 @@ def load_settings(options: argparse.Namespace) -> Settings:
 def configuration_file(options: argparse.Namespace, settings: Settings) -> Path:
     """Return the file that *settings* came from, or the one to write where there is none yet."""
     return settings.file or options.machine.latch_directory / "config.toml"
+
+
+def check_enabled(entry: ExtensionSettings | McpServerSettings, settings: Settings) -> None:
+    """Raise :class:`UsageError` where *entry* of *settings*, which a person named, is disabled."""
+    if not entry.enabled:
+        hint = f"set enabled = true in {settings.file}"
+        raise UsageError(f"{subject_of(entry)} is disabled", hint=hint)
 
 
 def configured_hint(options: argparse.Namespace, settings: Settings, *tables: str) -> str:

@@ -18,6 +18,7 @@ _TOOL = {
     "inputSchema": {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]},
     "outputSchema": {"type": "object", "properties": {"lines": {"type": "integer"}}, "required": ["lines"]},
 }
+_IDENTITY = {"io.modelcontextprotocol/serverInfo": {"name": "latch-demo", "version": "1"}}
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def _answer(message: dict[str, Any]) -> dict[str, Any]:
     method, params = message["method"], message["params"]
     if method == "server/discover":
         known = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
-        return {"result": {**known, "ttlMs": 0, "cacheScope": "private"}}
+        return {"result": {**known, "ttlMs": 0, "cacheScope": "private", "_meta": _IDENTITY}}
     if method == "tools/list":
         return {"result": {"tools": [_TOOL], "ttlMs": 0, "cacheScope": "private"}}
     if method == "tools/call" and params["name"] == _TOOL["name"]:
@@ -43,8 +44,11 @@ def _answer(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count(file: str) -> dict[str, Any]:
-    with open(Path(sys.argv[1], file), encoding="utf-8") as stream:
-        count = sum(1 for _ in stream)
+    try:
+        with open(Path(sys.argv[1], file), encoding="utf-8") as stream:
+            count = sum(1 for _ in stream)
+    except (OSError, UnicodeError) as error:
+        return {"content": [{"type": "text", "text": f"{file}: {error}"}], "isError": True}
     text = {"type": "text", "text": f"{file} has {count} line" + ("" if count == 1 else "s")}
     return {"content": [text], "structuredContent": {"lines": count}}
 

@@ -56,15 +56,19 @@ def tell(io: Terminal, error: BaseException) -> int:
 
 
 def tell_all(io: Terminal, failures: Sequence[LatchError]) -> int:
-    """Print *failures* as this command's one failure and return the exit status of the first; 0 for none."""
+    """Print *failures*, each with its hint, and return the exit status of the first; 0 for none.
+
+    With ``--json`` they are one: the first, and all of them in its ``errors``.
+    """
     if not failures:
         return 0
     status = exit_status(failures[0])
-    hints = dict.fromkeys(failure.hint for failure in failures if failure.hint)
-    io.error(
-        "\n".join(str(failure) for failure in failures),
-        code=failures[0].code,
-        exit_status=status,
-        hint="; ".join(hints) or None,
-    )
+    for failure in failures[:1] if io.as_json else failures:
+        io.error(
+            str(failure),
+            code=failure.code,
+            exit_status=status,
+            hint=failure.hint,
+            details={"errors": [one.to_dict() for one in failures]},
+        )
     return status

@@ -12,21 +12,21 @@ import socket
 import stat
 import sys
 from dataclasses import dataclass, replace
-from importlib import util
 from pathlib import Path
 from typing import Iterator, Mapping
 
-from ..errors import CommandUnusable, ConfigError, CredentialError, LatchError, UsageError
+from ..errors import CommandUnusable, LatchError, UsageError
 from ..extensions.host import prepare_extension
 from ..limits import FileLimits
 from ..mcp.secrets import read_secrets
-from ..settings import ExtensionSettings, McpServerSettings
+from ..settings import ExtensionSettings, McpServerSettings, subject_of
 from ..system.bubblewrap import Bubblewrap
 from ..system.command import run_prepared
 from ..system.paths import lies_in, real_path
-from ..system.peer import Entry, prepare_entry, problem_of
+from ..system.peer import Entry, prepare_entry
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope
+from ..system.tls import SYSTEM_BUNDLES, find_authorities, tls_context
 from ..wire.excerpts import quote_end
 from ..wire.httpurl import parse_url
 from .failures import exit_status
@@ -40,15 +40,6 @@ __all__ = [
     "probe_network",
 ]
 
-# spec/cli.md, "CA order": the variables before the system's store.
-_BUNDLE_VARIABLES = ("LATCH_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
-# Debian, Ubuntu, Arch; RHEL, Fedora, Amazon Linux; SUSE; Alpine and others.
-_SYSTEM_BUNDLES = (
-    "etc/ssl/certs/ca-certificates.crt",
-    "etc/pki/tls/certs/ca-bundle.crt",
-    "etc/ssl/ca-bundle.pem",
-    "etc/ssl/cert.pem",
-)
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 _LOOPBACK = "127.0.0.1"
@@ -79,8 +70,7 @@ def examine_entry(
 
     *features* are the options of the bubblewrap in use.
     """
-    kind = "extension" if isinstance(entry, ExtensionSettings) else "MCP server"
-    subject = f'{kind} "{entry.name}"'
+    subject = subject_of(entry)
     if not entry.enabled:
         yield Finding(subject, "ok", "disabled")
         return
@@ -95,8 +85,8 @@ def examine_entry(
     except UsageError as error:
         yield Finding(subject, "note", f"not looked at: {error}", error.hint)
     except LatchError as error:
-        text = error.reason if isinstance(error, CredentialError) else str(error)
-        yield Finding(subject, "fail", text, error.hint, exit_status(error))
+        # NOTE: the reason alone, as the subject stands before it already.
+        yield Finding(subject, "fail", error.reason, error.hint, exit_status(error))
     else:
         yield Finding(subject, "ok", text)
         for path in entry.rw_paths:
@@ -125,36 +115,27 @@ def _server_address(entry: McpServerSettings, known: Mapping[str, str]) -> str:
     bearer = () if entry.bearer_token_env is None else (entry.bearer_token_env,)
     fields = tuple(entry.headers_from_env.values())
     read_secrets(entry, known)
-    bundle = entry.ca_bundle
-    if bundle is not None and not os.access(bundle, os.R_OK):
-        raise ConfigError([problem_of(entry, "mcp_servers", f'"{bundle}" cannot be read', "ca_bundle")])
+    if url.scheme == "https":
+        tls_context(ca_bundle=entry.ca_bundle, environment=known)
     used = ", ".join(dict.fromkeys((*bearer, *fields)))
-    text = f"reached at {url.scheme}://{url.authority}"
+    text = f"to be reached at {url.scheme}://{url.authority}"
     text += f"; sent: {used} of the environment" if used else ""
-    return text if bundle is None else f"{text}; certificates: {bundle}"
+    return text if entry.ca_bundle is None else f"{text}; certificates: {entry.ca_bundle}"
 
 
-def find_certificates(environment: Mapping[str, str], *, root: Path = Path("/")) -> Finding:
-    """Say which certificates HTTPS trusts, and why those. *root* is a seam for tests."""
-    named = next((name for name in _BUNDLE_VARIABLES if environment.get(name)), None)
-    if named is not None:
-        bundle = environment[named]
-        if os.access(bundle, os.R_OK):
-            return Finding("certificates", "ok", f"{bundle} (environment {named})")
-        return Finding(
-            "certificates",
-            "note",
-            f"{named} names {bundle}, which cannot be read",
-            f"correct or unset {named}",
-        )
-    for name in _SYSTEM_BUNDLES:
-        if os.access(root / name, os.R_OK):
-            return Finding("certificates", "ok", f"{root / name} (the system's)")
-    package = util.find_spec("certifi")
-    if package is not None and package.origin is not None:
-        bundle = os.path.join(os.path.dirname(package.origin), "cacert.pem")
-        return Finding("certificates", "ok", f"{bundle} (the package certifi)")
-    return Finding("certificates", "note", "none found", "install the distribution's ca-certificates")
+def find_certificates(
+    environment: Mapping[str, str], *, system_bundles: tuple[str, ...] = SYSTEM_BUNDLES
+) -> Finding:
+    """Say which certificates an entry without ``ca_bundle`` trusts; *system_bundles* is a seam for tests.
+
+    What cannot be used is a note here: it fails each entry that needs it.
+    """
+    try:
+        found = find_authorities(ca_bundle=None, environment=environment, system_bundles=system_bundles)
+        tls_context(ca_bundle=None, environment=environment, system_bundles=system_bundles)
+    except LatchError as error:
+        return Finding("certificates", "note", error.reason, error.hint)
+    return Finding("certificates", "ok", f"{found.bundle} (from {found.source})")
 
 
 def find_proxies(environment: Mapping[str, str]) -> Finding:

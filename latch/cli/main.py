@@ -222,15 +222,19 @@ def _command(
     from .failures import tell
     from .signals import cancel_on_signals
 
-    if rest and rest[0] in _HELP:
-        rest = [_topic(rest), "--help"]
+    is_help = bool(rest) and rest[0] in _HELP
+    if is_help:
+        words = [word for word in rest if word not in _HELP]
+        # Behind --help a whole command line may stand, of which the command is explained.
+        rest = words if rest[0] == "help" else words[:1]
     name, summary = _chosen(rest[0] if rest else flags[-1])
     description = f"{summary[0].upper()}{summary[1:]}."
     parser = CommandParser(prog=f"latch {name}", description=description, allow_abbrev=False)
     command = load(name)
     command.configure(parser)
+    arguments = _help_arguments(rest, getattr(command, "VERBS", ())) if is_help else rest[1:]
     try:
-        options = parse_options(parser, [*flags, *rest[1:]])
+        options = parse_options(parser, [*flags, *arguments])
     except HelpAsked as asked:
         if io.as_json:
             io.json({"help": asked.text})
@@ -247,16 +251,16 @@ def _command(
         return command.run(options, io)
 
 
-def _topic(rest: list[str]) -> str:
-    """Return the command to explain; ``help`` takes one, behind ``--help`` a whole command line may stand."""
+def _help_arguments(words: list[str], verbs: Sequence[str]) -> list[str]:
+    """Return the arguments that make a command with *verbs* explain what *words* name: itself, or a verb."""
     from ..errors import UsageError
 
-    words = [word for word in rest if word not in _HELP]
-    if rest[0] == "help" and words[1:]:
-        raise UsageError(
-            f'unexpected "{words[1]}" after "latch help {words[0]}"', hint="latch help takes one command"
-        )
-    return words[0]
+    verb = [word for word in words[1:2] if word in verbs]
+    known, others = " ".join([words[0], *verb]), words[1 + len(verb) :]
+    if others:
+        hint = f"latch help takes one command{' and its verb' if verbs else ''}"
+        raise UsageError(f'unexpected "{others[0]}" after "latch help {known}"', hint=hint)
+    return [*verb, "--help"]
 
 
 def _chosen(word: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import argparse
 
 from ..mcp.catalogue import RemoteTool
 from ..mcp.client import McpClient
-from ..settings import McpServerSettings, Settings
+from ..settings import McpServerSettings, Settings, subject_of
 from ..tools.assembly import sandbox_for, server_openings
 from ..tools.peers import check_peers, close_peers
 from .failures import tell_all
@@ -38,15 +38,36 @@ def list_tools(
     clients, status = _connected(options, settings, [entry], io)
     for client in clients:
         if io.as_json and status == 0:
-            io.json({"server": client.name, "tools": [_tool(tool) for tool in client.tools]})
-        elif not io.as_json and client.tools:
-            rows = [
-                (tool.name, tool.catalogue_name, " ".join(tool.description.split())) for tool in client.tools
-            ]
-            io.table(rows, ("name", "catalogue name", "description"), cut=True)
+            tools = [_tool(tool) for tool in client.tools]
+            io.json({"server": client.name, "tools": tools, "skipped": _skipped(client)})
         elif not io.as_json:
-            io.result(f'MCP server "{client.name}" offers no tools')
+            _print_tools(client, io)
     return status
+
+
+def _print_tools(client: McpClient, io: Terminal) -> None:
+    own = f"{client.name}/"
+    rows = [
+        (tool.name, _arguments(tool), tool.catalogue_name, _about(tool, own))
+        for tool in sorted(client.tools, key=lambda tool: tool.name)
+    ]
+    if rows:
+        io.table(rows, ("name", "arguments", "catalogue name", "description"), cut=True)
+    else:
+        io.result(f"{subject_of(client.settings)} offers no tools")
+    for one in client.skipped:
+        io.note(f"left out: {escape(one.name)}: {one.reason}")
+
+
+def _arguments(tool: RemoteTool) -> str:
+    # NOTE: the schema is the server's, and need not be one.
+    known = tool.input_schema.get("properties")
+    return " ".join(known) if isinstance(known, dict) else ""
+
+
+def _about(tool: RemoteTool, own: str) -> str:
+    """Return the server's own words of *tool*, which stand behind its name."""
+    return " ".join(tool.description[len(own) + len(tool.name) + 2 :].split())
 
 
 def _connected(
@@ -63,7 +84,8 @@ def _connected(
     if options.verbose:
         for client in clients:
             if client.stderr_tail.strip():
-                io.diagnostic(f'MCP server "{client.name}" wrote to standard error:\n{client.stderr_tail}\n')
+                subject = subject_of(client.settings)
+                io.diagnostic(f"{subject} wrote to standard error:\n{client.stderr_tail}\n")
     good = [client for client in clients if client not in unruly]
     return good, tell_all(io, [failure for failure in failures if failure is not None])
 
@@ -75,10 +97,14 @@ def _report(client: McpClient) -> dict[str, object]:
         "protocol_version": client.protocol_version,
         "server_info": dict(client.server_info),
         "tools": len(client.tools),
-        "skipped": [{"name": one.name, "reason": one.reason} for one in client.skipped],
+        "skipped": _skipped(client),
         "seconds": {stage: round(seconds, 4) for stage, seconds in client.timings.items()},
         "diagnostics": list(client.diagnostics),
     }
+
+
+def _skipped(client: McpClient) -> list[dict[str, object]]:
+    return [{"name": one.name, "reason": one.reason} for one in client.skipped]
 
 
 def _lines(client: McpClient) -> list[str]:

@@ -134,11 +134,20 @@ class Terminal:
             self.clear()
             self._tell(escape(line, keep="\n\t") + "\n")
 
-    def error(self, message: str, *, code: str, exit_status: int, hint: str | None = None) -> None:
-        """Print why the command failed: sentences on stderr, or with ``--json`` one line there."""
+    def error(
+        self,
+        message: str,
+        *,
+        code: str,
+        exit_status: int,
+        hint: str | None = None,
+        details: Mapping[str, object] | None = None,
+    ) -> None:
+        """Print why the command failed: sentences on stderr, or with ``--json`` one line there, which alone
+        holds the *details*."""
         self.clear()
         if self.as_json:
-            value = {"code": code, "message": message, "hint": hint, "exit": exit_status}
+            value = {"code": code, "message": message, "hint": hint, "exit": exit_status, **(details or {})}
             self._tell(json.dumps({"error": value}) + "\n")
             return
         name = _RED + "latch:" + _PLAIN if self._color_err else "latch:"

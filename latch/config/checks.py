@@ -2,7 +2,8 @@
 
 A checker takes a value as TOML gave it and returns what it means, or raises :class:`Fault` with what is
 allowed and what was found; who asked adds file, entry and key. What a key is checked by stands in
-``keys.py``. No checker looks at what a path or a variable leads to, beyond what is never shown to a child.
+``keys.py``. No checker looks at what a path or a variable leads to, beyond what is never shown to a child,
+and whether a command with blanks, or its first word, is a file.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import math
 import os
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Iterator, Mapping, Sequence
 
 from ..limits import Limits
 from ..system.bindsources import find_bind_refusal
@@ -42,9 +44,11 @@ __all__ = [
     "check_tables",
     "check_timeout_seconds",
     "check_variable",
+    "gather_fault",
     "holds_home",
     "is_entry_name",
     "is_variable_name",
+    "raise_gathered",
 ]
 
 # The largest integer that TOML 1.0 promises to hold.
@@ -58,12 +62,14 @@ _WILDCARD_KINDS = ("observe", "guard")
 
 
 class Fault(Exception):
-    """What is wrong with one value: ``reason``, and ``inside``, the place in it (``[1]``, ``.NAME``)."""
+    """What is wrong with one value: ``reason``, ``inside``, the place in it (``[1]``, ``.NAME``), and ``more``,
+    the other faults of the same value."""
 
-    def __init__(self, reason: str, *, inside: str = "") -> None:
+    def __init__(self, reason: str, *, inside: str = "", more: Sequence[Fault] = ()) -> None:
         super().__init__(reason)
         self.reason = reason
         self.inside = inside
+        self.more = tuple(more)
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,21 @@ def is_variable_name(value: object) -> bool:
 def holds_home(directory: Path, home: Path) -> bool:
     """Say whether *directory* is or contains the *home*, links followed."""
     return lies_in(real_path(home), real_path(directory))
+
+
+@contextmanager
+def gather_fault(found: list[Fault], inside: str = "") -> Iterator[None]:
+    """Add a fault of the block to *found*, as one *inside* the value that is checked, and go on behind it."""
+    try:
+        yield
+    except Fault as fault:
+        found.append(Fault(fault.reason, inside=inside + fault.inside))
+
+
+def raise_gathered(found: Sequence[Fault]) -> None:
+    """Raise what was *found* in one value as one :class:`Fault`; do nothing where it is right."""
+    if found:
+        raise Fault(found[0].reason, inside=found[0].inside, more=found[1:])
 
 
 # -- what TOML knows
@@ -136,9 +157,11 @@ def check_tables(value: object, place: Place, *, table: str) -> list[Mapping[str
     """Return the entries of the list *table* as they stand."""
     if not isinstance(value, list):
         raise Fault(f"must be written [[{table}]], once for each entry, found {_found(value, place)}")
+    found: list[Fault] = []
     for index, item in enumerate(value):
-        if not isinstance(item, dict):
-            raise Fault(f"must be a table, found {_found(item, place)}", inside=f"[{index}]")
+        with gather_fault(found, f"[{index}]"):
+            check_table(item, place)
+    raise_gathered(found)
     return value
 
 
@@ -146,12 +169,12 @@ def check_list(value: object, place: Place, *, what: str, check: Checker) -> tup
     """Return a list of *what*, each member checked by *check*."""
     if not isinstance(value, list):
         raise Fault(f"must be a list of {what}, found {_found(value, place)}")
-    checked = []
+    checked: list[object] = []
+    found: list[Fault] = []
     for index, item in enumerate(value):
-        try:
+        with gather_fault(found, f"[{index}]"):
             checked.append(check(item, place))
-        except Fault as fault:
-            raise Fault(fault.reason, inside=f"[{index}]") from fault
+    raise_gathered(found)
     return tuple(checked)
 
 
@@ -200,16 +223,20 @@ def check_name(value: object, place: Place) -> str:
 def check_command(value: object, place: Place) -> str:
     """Return a program's name, which is looked up later, or its absolute path."""
     text = check_string(value, place)
-    if text.startswith("~/"):
-        return str(place.home / text[2:])
-    if "/" in text and not text.startswith("/"):
+    program = str(place.home / text[2:]) if text.startswith("~/") else text
+    first, *others = program.split() or [program]
+    if others and ("/" not in first or _is_file(first) and not os.path.exists(program)):
+        # NOTE: only the first word is quoted: one behind it may be secret.
+        shown = _found(first, place)
+        raise Fault(f"must be the program alone, which is {shown}: the words after it go to args")
+    if "/" in program and not program.startswith("/"):
         raise Fault(f'must be the name of a program, or begin with "/" or "~/", found {_found(text, place)}')
-    return text
+    return program
 
 
 def check_argument(value: object, place: Place) -> str:
-    """Return a string that a program is handed."""
-    # NOTE: an argument may be empty, and is never quoted: it may be secret.
+    """Return a string that a program is handed, as an argument or as the value of a variable."""
+    # NOTE: it may be empty, and is never quoted: a value of env may be secret.
     if not isinstance(value, str):
         raise Fault(f"must be a string, found {_found(value, place)}")
     if "\0" in value:
@@ -232,12 +259,13 @@ def check_variable(value: object, place: Place) -> str:
 def check_environment(value: object, place: Place) -> Mapping[str, str]:
     """Return variables with their values."""
     checked: dict[str, str] = {}
+    found: list[Fault] = []
     for name, text in check_table(value, place).items():
-        check_variable(name, place)
-        try:
+        with gather_fault(found):
+            check_variable(name, place)
+        with gather_fault(found, f".{name}"):
             checked[name] = check_argument(text, place)
-        except Fault as fault:
-            raise Fault(fault.reason, inside=f".{name}") from fault
+    raise_gathered(found)
     return MappingProxyType(checked)
 
 
@@ -289,6 +317,10 @@ def check_state_directory(value: object, place: Place) -> Path:
     if holds_home(path, place.home):
         raise Fault(f'"{path}" is or contains the home directory')
     return Path(os.path.normpath(path))
+
+
+def _is_file(text: str) -> bool:
+    return text.startswith("/") and os.path.isfile(text)
 
 
 def _found(value: object, place: Place) -> str:

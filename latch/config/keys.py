@@ -1,6 +1,6 @@
 """What each table of the configuration may hold: key to checker, one line for each key.
 
-A key that only another transport of an MCP server has is a row too, whose checker says where it belongs.
+A key that only another kind of entry has is known too, by where it belongs.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import Mapping
 
 from ..limits import LifecycleLimits, ResourceLimits
 from . import checks, remote
-from .checks import Checker, Fault, Place
+from .checks import Checker
 
 __all__ = [
+    "EXTENSION_ELSEWHERE",
     "EXTENSION_KEYS",
     "EXTENSION_REQUIRED",
     "LIFECYCLE_KEYS",
     "SANDBOX_KEYS",
     "TOP_KEYS",
+    "mcp_elsewhere",
     "mcp_keys",
     "mcp_required",
-    "own_mcp_keys",
 ]
 
 TOP_KEYS: Mapping[str, Checker] = MappingProxyType(
@@ -106,23 +107,38 @@ _MCP_KEYS: Mapping[str, Checker] = MappingProxyType(
     }
 )
 
+_ALL_MCP_KEYS: Mapping[str, Checker] = MappingProxyType(
+    {**_MCP_KEYS, **{key: check for keys in _MCP_TRANSPORTS.values() for key, check in keys.items()}}
+)
 
-def own_mcp_keys(transport: str) -> Mapping[str, Checker]:
-    """Return the keys that an entry of *transport*, ``stdio`` or ``streamable_http``, has."""
-    return {**_MCP_KEYS, **_MCP_TRANSPORTS[transport]}
+# Keys that the other list has, and what is said of one that stands here.
+EXTENSION_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {key: "belongs to [[mcp_servers]]" for key in _ALL_MCP_KEYS if key not in EXTENSION_KEYS}
+)
+_MCP_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {key: "belongs to [[extensions]]" for key in EXTENSION_KEYS if key not in _ALL_MCP_KEYS}
+)
 
 
 def mcp_keys(transport: object) -> Mapping[str, Checker]:
-    """Return every key of the list, as an entry that says *transport* may hold it, or may not.
+    """Return the keys that an entry of *transport*, ``stdio`` or ``streamable_http``, has.
 
     An entry that says none that there is may hold all: which of them are wrong cannot be told.
     """
-    known = {key: check for keys in _MCP_TRANSPORTS.values() for key, check in keys.items()}
-    if isinstance(transport, str) and transport in _MCP_TRANSPORTS:
-        for other, keys in _MCP_TRANSPORTS.items():
-            known.update({key: partial(_refuse, transport=other) for key in keys})
-        known.update(_MCP_TRANSPORTS[transport])
-    return {**_MCP_KEYS, **known}
+    own = _MCP_TRANSPORTS.get(transport) if isinstance(transport, str) else None
+    return _ALL_MCP_KEYS if own is None else {**_MCP_KEYS, **own}
+
+
+def mcp_elsewhere(transport: object) -> Mapping[str, str]:
+    """Return the keys that an entry of *transport* has not but another does, and what is said of one."""
+    own = mcp_keys(transport)
+    other = {
+        key: f'belongs to transport = "{name}"'
+        for name, keys in _MCP_TRANSPORTS.items()
+        for key in keys
+        if key not in own
+    }
+    return {**_MCP_ELSEWHERE, **other}
 
 
 def mcp_required(transport: object) -> Mapping[str, str]:
@@ -134,7 +150,3 @@ def mcp_required(transport: object) -> Mapping[str, str]:
         }
     allowed = " or ".join(f'"{name}"' for name in _MCP_TRANSPORTS)
     return {"name": "is missing", "transport": f"is missing, must be {allowed}"}
-
-
-def _refuse(value: object, place: Place, *, transport: str) -> object:
-    raise Fault(f'belongs to transport = "{transport}"')

@@ -25,14 +25,15 @@ from ..system.files import check_private
 from ..system.machine import Machine
 from .checks import Checker, Fault, Place, holds_home, is_entry_name
 from .keys import (
+    EXTENSION_ELSEWHERE,
     EXTENSION_KEYS,
     EXTENSION_REQUIRED,
     LIFECYCLE_KEYS,
     SANDBOX_KEYS,
     TOP_KEYS,
+    mcp_elsewhere,
     mcp_keys,
     mcp_required,
-    own_mcp_keys,
 )
 from .tomlfile import load_toml
 
@@ -52,7 +53,7 @@ class Settings(values.Settings):
         Where it is silent the groups ``lifecycle`` and ``resource`` of *limits* hold.
 
         Raises :class:`ConfigError` with every fault found: in the file, and in the modes of our own
-        directory and of the secrets in it.
+        directory, of the secrets in it and of the file; :class:`UnsafeModes` where it is modes alone.
         """
         machine = machine or Machine.read()
         file = machine.latch_directory / "config.toml" if path is None else Path(os.path.abspath(path))
@@ -154,18 +155,23 @@ class _Loading:
         *,
         entry: str | None = None,
         prefix: str = "",
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
     ) -> dict[str, object]:
-        """Return the checked values of *given*; unknown keys and wrong values become problems."""
+        """Return the checked values of *given*; unknown keys and wrong values become problems.
+
+        *elsewhere* says of keys that are known in other tables where they belong.
+        """
         checked: dict[str, object] = {}
         for key, value in given.items():
             if key not in keys:
-                reason = f"is not a known key{_suggestion(key, keys)}"
+                reason = elsewhere.get(key) or f"is not a known key{_suggestion(key, keys, elsewhere)}"
                 self.problems.add(reason, entry=entry, key=prefix + key)
                 continue
             try:
                 checked[key] = keys[key](value, place)
             except Fault as fault:
-                self.problems.add(fault.reason, entry=entry, key=prefix + key + fault.inside)
+                for one in (fault, *fault.more):
+                    self.problems.add(one.reason, entry=entry, key=prefix + key + one.inside)
         return checked
 
     def _note(self, prefix: str, keys: Iterable[str], given: Mapping[str, object]) -> None:
@@ -200,7 +206,9 @@ class _Loading:
 
     def _take_extension(self, entry: _Entry, place: Place) -> None:
         before = len(self.problems.found)
-        checked = self._check_entry(entry, EXTENSION_KEYS, EXTENSION_REQUIRED, place)
+        checked = self._check_entry(
+            entry, EXTENSION_KEYS, place, required=EXTENSION_REQUIRED, elsewhere=EXTENSION_ELSEWHERE
+        )
         table = _table(checked.pop("lifecycle", None))
         own = self._check(table, LIFECYCLE_KEYS, place, entry=str(entry), prefix="lifecycle.")
         self._check_unique(entry)
@@ -219,21 +227,30 @@ class _Loading:
     def _take_mcp_server(self, entry: _Entry, place: Place) -> None:
         before = len(self.problems.found)
         transport = entry.given.get("transport")
-        checked = self._check_entry(entry, mcp_keys(transport), mcp_required(transport), place)
+        keys = mcp_keys(transport)
+        checked = self._check_entry(
+            entry, keys, place, required=mcp_required(transport), elsewhere=mcp_elsewhere(transport)
+        )
         fields = _table(checked.get("headers_from_env"))
         if "bearer_token_env" in checked and "authorization" in map(str.lower, fields):
             reason = '"Authorization" is what bearer_token_env sets'
             self.problems.add(reason, entry=str(entry), key="headers_from_env")
         self._check_unique(entry)
         if len(self.problems.found) == before:
-            self._note(f"mcp_servers.{checked['name']}", own_mcp_keys(str(transport)), checked)
+            self._note(f"mcp_servers.{checked['name']}", keys, checked)
             self.mcp_servers.append(values.McpServerSettings(**checked, sandbox=self.sandbox))
 
     def _check_entry(
-        self, entry: _Entry, keys: Mapping[str, Checker], required: Mapping[str, str], place: Place
+        self,
+        entry: _Entry,
+        keys: Mapping[str, Checker],
+        place: Place,
+        *,
+        required: Mapping[str, str],
+        elsewhere: Mapping[str, str],
     ) -> dict[str, object]:
         """Return the checked values of *entry*; what is wrong, missing or said twice becomes problems."""
-        checked = self._check(entry.given, keys, place, entry=str(entry))
+        checked = self._check(entry.given, keys, place, entry=str(entry), elsewhere=elsewhere)
         for key, reason in required.items():
             if key not in entry.given:
                 self.problems.add(reason, entry=str(entry), key=key)
@@ -276,6 +293,7 @@ def _read_document(
         document = load_toml(file, trusted_uids=(machine.uid, 0), limits=limits.file)
     except ConfigError as error:
         problems.found += error.problems
+        problems.unsafe_modes += len(error.problems) if isinstance(error, UnsafeModes) else 0
         problems.hint = problems.hint or error.hint
         return None
     if document is None and required:
@@ -283,12 +301,15 @@ def _read_document(
     return document
 
 
-def _suggestion(key: str, keys: Mapping[str, Checker]) -> str:
+def _suggestion(key: str, keys: Mapping[str, Checker], elsewhere: Mapping[str, str]) -> str:
     # Only a configuration that is wrong pays for this import.
     from difflib import get_close_matches
 
-    close = get_close_matches(key, keys, n=1, cutoff=0.5)
-    return f', did you mean "{close[0]}"?' if close else f"; known are {', '.join(keys)}"
+    close = get_close_matches(key, [*keys, *elsewhere], n=1, cutoff=0.5)
+    if not close:
+        return f"; known are {', '.join(keys)}"
+    where = f", which {elsewhere[close[0]]}" if close[0] in elsewhere else ""
+    return f', did you mean "{close[0]}"{where}?'
 
 
 def _table(value: object) -> Mapping[str, object]:

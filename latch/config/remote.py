@@ -7,29 +7,58 @@ in its query, no error of these checks quotes what it found.
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import Mapping
 
 from ..errors import WireError
 from ..wire.httpfields import hop_by_hop_names, is_token
 from ..wire.httpurl import parse_url
-from .checks import Fault, Place, check_string, check_table, is_variable_name
+from .checks import (
+    Fault,
+    Place,
+    check_string,
+    check_table,
+    gather_fault,
+    is_variable_name,
+    raise_gathered,
+)
 
 __all__ = ["check_header_variables", "check_secret_variable", "check_url"]
 
 # What every exchange sets for itself, with all that describes its body, a proxy, or the protocol.
 _SET_NAMES = frozenset(["accept", "accept-encoding", "expect", "host", "last-event-id"])
 _SET_PREFIXES = ("content-", "mcp-", "proxy-")
+_TOKEN = "letters, digits and any of !#$%&'*+-.^_`|~"
+
+# What hides the other faults of an address, in the order in which it is refused, and what is read instead.
+_HIDING = (
+    (re.compile(r"[^!-~]"), ""),
+    (re.compile(r"#.*"), ""),
+    (re.compile(r"^(?!https?:)[A-Za-z][A-Za-z0-9+.\-]*(?=://)", re.IGNORECASE), "https"),
+    (re.compile(r"(?<=://)[^/?]*@"), ""),
+)
 
 
 def check_url(value: object, place: Place) -> str:
     """Return the address of a server, as it was written."""
     text = check_string(value, place)
-    try:
-        parse_url(text)
-    except WireError as error:
-        raise Fault(error.reason) from None
+    reasons = [_refusal_of(text)]
+    rest = text
+    for hiding, instead in _HIDING:
+        rest = hiding.sub(instead, rest)
+        reasons.append(_refusal_of(rest))
+    raise_gathered([Fault(reason) for reason in dict.fromkeys(reasons) if reason])
     return text
+
+
+def _refusal_of(address: str) -> str:
+    """Return the first reason against *address*, empty where there is none."""
+    try:
+        parse_url(address)
+    except WireError as error:
+        return error.reason
+    return ""
 
 
 def check_secret_variable(value: object, place: Place) -> str:
@@ -42,18 +71,23 @@ def check_secret_variable(value: object, place: Place) -> str:
 def check_header_variables(value: object, place: Place) -> Mapping[str, str]:
     """Return names of header fields with the names of the variables that hold their values."""
     checked: dict[str, str] = {}
+    found: list[Fault] = []
     seen: set[str] = set()
     for name, variable in check_table(value, place).items():
         if not is_token(name):
-            raise Fault("has a key that is no header name: letters, digits and any of !#$%&'*+-.^_`|~")
-        lower = name.lower()
-        if lower in _SET_NAMES or lower in hop_by_hop_names(()) or lower.startswith(_SET_PREFIXES):
-            raise Fault("is set by HTTP or by the protocol itself", inside=f".{name}")
-        if lower in seen:
-            raise Fault("stands there already, in other letters", inside=f".{name}")
-        seen.add(lower)
-        try:
+            found.append(Fault(f"has a key that is no header name: {_TOKEN}"))
+            continue
+        with gather_fault(found, f".{name}"):
+            _check_field_name(name.lower(), seen)
+        with gather_fault(found, f".{name}"):
             checked[name] = check_secret_variable(variable, place)
-        except Fault as fault:
-            raise Fault(fault.reason, inside=f".{name}") from None
+        seen.add(name.lower())
+    raise_gathered(found)
     return MappingProxyType(checked)
+
+
+def _check_field_name(lower: str, seen: set[str]) -> None:
+    if lower in _SET_NAMES or lower in hop_by_hop_names(()) or lower.startswith(_SET_PREFIXES):
+        raise Fault("is set by HTTP or by the protocol itself")
+    if lower in seen:
+        raise Fault("stands there already, in other letters")

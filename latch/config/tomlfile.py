@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from ..errors import ConfigError, ConfigProblem, ContainmentError, MissingDependency
+from ..errors import ConfigError, ConfigProblem, ContainmentError, MissingDependency, UnsafeModes
 from ..limits import FileLimits
 from ..system.files import find_regular
 
@@ -23,13 +23,16 @@ def load_toml(
 ) -> dict[str, object] | None:
     """Return the values of the file *path*, or None where there is none.
 
-    The file must belong to one of *trusted_uids* and be writable by its owner alone.
+    The file must belong to one of *trusted_uids* and be writable by its owner alone; where its mode is the
+    fault, the error is :class:`UnsafeModes`.
     """
     try:
         data = find_regular(path, max_bytes=limits.max_config_bytes, trusted_uids=trusted_uids)
     except ContainmentError as error:
         reason = error.reason.removeprefix(f'"{error.path}": ')
-        raise ConfigError([ConfigProblem(str(path), reason)], hint=error.hint) from error
+        # NOTE: of all that is refused there, only a mode has a cure.
+        kind = ConfigError if error.hint is None else UnsafeModes
+        raise kind([ConfigProblem(str(path), reason)], hint=error.hint) from error
     return None if data is None else parse_toml(data, file=str(path))
 
 

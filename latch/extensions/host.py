@@ -372,6 +372,8 @@ class ExtensionHost:
         within = scope.within(
             self._lifecycle.request_seconds, peer=self._peer, stage=method, missing="answer"
         )
+        # NOTE: before anything is said, because what was queued would still be sent with its cancellation.
+        within.check()
         answer = self._exchange(lambda: self._ask(method, params, within), within)
         if isinstance(answer, Refused):
             raise self._refusal(answer, within)

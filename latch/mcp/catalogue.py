@@ -15,8 +15,8 @@ from typing import Callable
 from ..errors import SchemaError, WireError
 from ..limits import Limits
 from ..schema.compile import Schema
-from ..wire.excerpts import quote
-from ..wire.jsontext import Json, canonical_json
+from ..wire.excerpts import quote_whole
+from ..wire.jsontext import Json, canonical_json, encode_json
 from .headers import Mirror, find_mirrors
 
 __all__ = ["CatalogueBuilder", "RemoteTool", "Skipped", "ToolCatalogue", "catalogue_name"]
@@ -98,16 +98,26 @@ class CatalogueBuilder:
         self._tools: list[RemoteTool] = []
         self._skipped: list[Skipped] = []
         self._diagnostics: list[str] = []
-        self._cursors: set[str] = set()
+        self._cursors: set[bytes] = set()
         self._count = 0
+        self._bytes = 0
         self._pages = 0
 
-    def add(self, page: Json) -> str | None:
-        """Take one result of ``tools/list``; return the cursor of the next page, or None after the last."""
+    def add(self, page: Json, *, check: Callable[[], None] | None = None) -> str | None:
+        """Take one result of ``tools/list``; return the cursor of the next page, or None after the last.
+
+        *check* is called before each tool, whose schemas take time, and may raise whatever is to end it.
+        """
+        self._bytes += len(encode_json(page))
+        most = self._limits.mcp.max_catalogue_bytes
+        if self._bytes > most:
+            raise WireError(f"its tools are more than {most} bytes", limit="max_catalogue_bytes", amount=most)
         tools = page.get("tools") if isinstance(page, dict) else None
         if not isinstance(tools, list):
             raise WireError("the result has no list of tools")
         for tool in tools:
+            if check is not None:
+                check()
             self._add_tool(tool)
         self._pages += 1
         return self._next_cursor(page.get("nextCursor"))
@@ -128,11 +138,13 @@ class CatalogueBuilder:
         if not isinstance(cursor, str):
             raise WireError("nextCursor is no string")
         most = self._limits.mcp.max_pages
-        if cursor in self._cursors:
+        digest = hashlib.sha256(cursor.encode("utf-8", "surrogatepass")).digest()
+        if digest in self._cursors:
             raise WireError(f"the cursor {self._quoted(cursor)} came a second time")
         if self._pages >= most:
             raise WireError(f"more than {most} pages of tools", limit="max_pages", amount=most)
-        self._cursors.add(cursor)
+        # NOTE: not the cursor itself, which may be as long as a page.
+        self._cursors.add(digest)
         return cursor
 
     def _add_tool(self, given: Json) -> None:
@@ -195,4 +207,4 @@ class CatalogueBuilder:
         return compiled
 
     def _quoted(self, name: str) -> str:
-        return quote(name, self._limits.mcp.max_quoted_chars)
+        return quote_whole(name, self._limits.mcp.max_quoted_chars)

@@ -13,6 +13,7 @@ of all that comes from the server before anybody sees it (security.md T27).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Callable, Mapping
@@ -20,6 +21,10 @@ from typing import Callable, Mapping
 from .. import __version__
 from ..errors import (
     Cancelled,
+    ConcurrentUse,
+    ConfigError,
+    CredentialError,
+    DeadlineMissed,
     LatchError,
     PeerError,
     PeerGone,
@@ -28,10 +33,12 @@ from ..errors import (
     SchemaError,
     UsageError,
     WireError,
+    seconds_text,
 )
 from ..limits import Limits
 from ..settings import McpServerSettings
 from ..system.faults import broken, refused
+from ..system.peer import problem_of
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope
 from ..wire.excerpts import shorten
@@ -42,7 +49,7 @@ from .catalogue import RemoteTool, Skipped, ToolCatalogue
 from .connection import Connection, Transport
 from .conversation import McpConversation
 from .headers import mirror_arguments
-from .results import McpResult, Unsupported, check_result
+from .results import McpResult, Unsupported, check_result, result_of
 from .secrets import read_secrets
 from .stdio import StdioTransport
 from .versions import HEADER_MISMATCH
@@ -66,7 +73,7 @@ class McpClient:
         entry: McpServerSettings,
         sandbox: Sandbox,
         limits: Limits,
-        connect: Callable[[Scope], Connection],
+        connect: Callable[[Scope, str], Connection],
         redactor: Redactor | None,
     ) -> None:
         """Use :meth:`open`."""
@@ -107,11 +114,15 @@ class McpClient:
         """
         sandbox = sandbox or Sandbox(entry.sandbox, **({} if limits is None else {"limits": limits}))
         limits = limits or sandbox.limits
+        _check_entry(entry, limits)
         known = sandbox.machine.environment
         secrets = read_secrets(entry, known)
         redactor = Redactor(secrets.values) if secrets.values else None
+        if redactor is not None:
+            # NOTE: an excerpt of what does not parse might begin or end in the middle of a secret.
+            limits = replace(limits, json=replace(limits.json, max_quoted_chars=0))
 
-        def connect(within: Scope) -> Connection:
+        def connect(within: Scope, version: str) -> Connection:
             conversation = McpConversation(limits, client_version=__version__)
             transport: Transport
             if entry.transport == "stdio":
@@ -122,7 +133,7 @@ class McpClient:
                     peer=_peer(entry),
                     environment={**secrets.environment, **entry.env},
                     conversation=conversation,
-                    scrub=None if redactor is None else redactor.text,
+                    redactor=redactor,
                 )
             else:
                 # NOTE: here, because a server on stdio must not pay for what speaks HTTP.
@@ -131,6 +142,7 @@ class McpClient:
                 transport = StreamableTransport(
                     entry,
                     secrets=secrets.fields,
+                    redactor=redactor,
                     environment=known,
                     peer=_peer(entry),
                     conversation=conversation,
@@ -143,7 +155,7 @@ class McpClient:
                 limits=limits,
                 redact=None if redactor is None else redactor.json,
             )
-            connection.open(within)
+            connection.open(within, version=version)
             return connection
 
         client = cls(entry, sandbox, limits, connect, redactor)
@@ -151,6 +163,7 @@ class McpClient:
             client._start(scope)
         except (LatchError, Cancelled) as error:
             client._redact(error)
+            _hint(error, entry)
             raise
         return client
 
@@ -158,19 +171,27 @@ class McpClient:
         """End the connection: stdin closed and a moment for the exit, or the session's DELETE.
 
         Idempotent, and silent for one that is over already. *scope* None is one that nobody cancels.
-        Raises a :class:`PeerError` when the end of a process could not be proven.
+        Raises a :class:`PeerError` when the end of a process could not be proven, what *scope* raises on
+        cancel once it is gone, and :class:`ConcurrentUse` while another thread's call goes on.
         """
-        self._over = self.failure or UsageError(f"{self._peer} was closed")
-        if self._connection is not None:
-            self._connection.transport.close(
-                (scope or Scope.root()).within(None, peer=self._peer, stage="close")
-            )
+        within = (scope or Scope.root()).within(None, peer=self._peer, stage="close")
+        self._end(lambda transport: transport.close(within))
 
     def kill(self) -> None:
         """End it at once, without a word to it. Idempotent; raises as :meth:`close` does."""
-        self._over = self.failure or UsageError(f"{self._peer} was closed")
-        if self._connection is not None:
-            self._connection.transport.kill()
+        self._end(lambda transport: transport.kill())
+
+    def _end(self, end: Callable[[Transport], None]) -> None:
+        over = self.failure or UsageError(f"{self._peer} was closed")
+        try:
+            if self._connection is not None:
+                end(self._connection.transport)
+        except ConcurrentUse:
+            raise
+        except BaseException:
+            self._over = over
+            raise
+        self._over = over
 
     def __enter__(self) -> McpClient:
         return self
@@ -265,9 +286,9 @@ class McpClient:
             tool = self._find(name)
             if type(arguments) is not dict:
                 arguments = _as_dict(arguments)
-            fields = self._check_arguments(tool, arguments)
             self._check_usable()
             within = scope.within(self._entry.timeout_seconds, peer=self._peer, stage=_CALL, missing="answer")
+            fields = self._check_arguments(tool, arguments, within)
             if self.is_per_call:
                 return self._call_afresh(tool, arguments, fields, within)
             assert self._connection is not None, "open comes first"
@@ -284,7 +305,7 @@ class McpClient:
         scope: Scope,
     ) -> McpResult:
         """Start the server for this one call; a catalogue that is not the session's fails closed."""
-        connection = self._connection = self._connect(scope)
+        connection = self._connection = self._connect(scope, self._version)
         try:
             if (connection.version, connection.catalogue.digest) != (self._version, self._catalogue.digest):
                 raise PeerProtocolError(
@@ -294,9 +315,16 @@ class McpClient:
                     peer=scope.peer,
                     stage="tools/list",
                 )
-            return self._exchange(connection, tool, arguments, fields, scope)
-        finally:
+            result = self._exchange(connection, tool, arguments, fields, scope)
+        except BaseException:
+            connection.transport.kill()
+            raise
+        try:
             connection.transport.close(scope)
+        except (Cancelled, DeadlineMissed):
+            # NOTE: it is gone all the same, and the call was answered.
+            pass
+        return result
 
     def _exchange(
         self,
@@ -307,21 +335,29 @@ class McpClient:
         scope: Scope,
     ) -> McpResult:
         call = connection.call_of(tool.name, arguments, fields)
+        # NOTE: here, because what the transport raises says that something may have been sent.
+        scope.check()
         try:
             answer = connection.transport.exchange(call, scope)
-        except (PeerError, Cancelled) as error:
-            error.after(_LOST)
+        except (ConcurrentUse, CredentialError):
+            raise
+        except BaseException as error:
             self._has_lost = True
+            if isinstance(error, (PeerError, Cancelled)):
+                error.after(_LOST)
             raise
         if isinstance(answer, Failure):
             raise self._refusal(answer, scope)
         try:
-            return check_result(
-                self._redacted(answer.result),
+            result = check_result(
+                answer.result,
                 tool,
                 version=self._version,
                 quoted_chars=self._limits.mcp.max_quoted_chars,
+                interrupt=scope.check,
             )
+            # NOTE: only now, or what is taken out might make a sound answer look unsound.
+            return result if self._redactor is None else result_of(self._redactor.json(result.raw))
         except Unsupported as error:
             raise PeerRefused(error.reason, data=answer.result, peer=scope.peer, stage=scope.stage) from None
         except WireError as error:
@@ -348,18 +384,20 @@ class McpClient:
         return tool
 
     def _check_arguments(
-        self, tool: RemoteTool, arguments: Mapping[str, Json]
+        self, tool: RemoteTool, arguments: Mapping[str, Json], scope: Scope
     ) -> tuple[tuple[str, str], ...]:
         """Return the header fields of the call; :class:`UsageError` for arguments that do not fit."""
         subject = f'{self._peer}: the arguments of "{tool.name}"'
         if tool.arguments is not None:
             try:
-                issue = tool.arguments.first_issue(arguments)
+                issue = tool.arguments.first_issue(arguments, interrupt=scope.check)
             except SchemaError as error:
                 raise UsageError(f"{subject} cannot be checked: {error.reason}") from None
             if issue is not None:
                 raise UsageError(f"{subject} do not fit its inputSchema: {issue}")
-        return mirror_arguments(tool.mirrors, arguments) if tool.mirrors else ()
+        if not tool.mirrors:
+            return ()
+        return mirror_arguments(tool.mirrors, arguments, max_bytes=self._limits.mcp.max_mirrored_bytes)
 
     def _check_usable(self) -> None:
         failure = self.failure
@@ -389,7 +427,7 @@ class McpClient:
         within = scope.within(
             self._entry.timeout_seconds, peer=self._peer, stage="start", missing="connected server"
         )
-        connection = self._connect(within)
+        connection = self._connect(within, self._version)
         self._version = connection.version
         self._server_info = connection.server_info
         self._catalogue = connection.catalogue
@@ -422,6 +460,43 @@ def _redact(error: LatchError | Cancelled, redactor: Redactor) -> None:
 
 def _peer(entry: McpServerSettings) -> str:
     return f'MCP server "{entry.name}"'
+
+
+def _check_entry(entry: McpServerSettings, limits: Limits) -> None:
+    """Refuse an entry, built in code, that a configuration could not hold."""
+    least, most = limits.mcp.min_timeout_seconds, limits.mcp.max_timeout_seconds
+    faults = {
+        "transport": entry.transport not in ("stdio", "streamable_http")
+        and 'must be "stdio" or "streamable_http"',
+        "lifetime": entry.lifetime not in ("session", "call") and 'must be "session" or "call"',
+        "timeout_seconds": not 0 < entry.timeout_seconds <= most and f"must be from {least} to {most}",
+        "args": isinstance(entry.args, str) and "must be a sequence of strings",
+        "command": entry.transport == "stdio" and not entry.command and "is missing",
+        "url": entry.transport == "streamable_http" and not entry.url and "is missing",
+    }
+    for key, fault in faults.items():
+        if fault:
+            raise ConfigError([problem_of(entry, "mcp_servers", fault, key)])
+
+
+def _hint(error: LatchError | Cancelled, entry: McpServerSettings) -> None:
+    """Add what an operator may look at, where a start failed and nothing better is known."""
+    if isinstance(error, ConfigError):
+        error.peer = error.peer or _peer(entry)
+    if not isinstance(error, PeerError) or error.hint is not None:
+        return
+    if isinstance(error, DeadlineMissed):
+        if error.own:
+            error.hint = (
+                f"timeout_seconds of the entry, {seconds_text(entry.timeout_seconds)}, bounds its whole start"
+            )
+    elif not isinstance(error, PeerGone):
+        return
+    elif entry.transport == "stdio":
+        words = " ".join([entry.command, *entry.args])
+        error.hint = f"latch sandbox -- {words} shows what it does by itself; words of args are handed on as they stand"
+    else:
+        error.hint = "look whether the server runs, and at url: its scheme, host and port"
 
 
 def _as_dict(arguments: Mapping[str, Json]) -> dict[str, Json]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Callable, Iterator, Mapping, Protocol
 
-from ..errors import LatchError, PeerProtocolError, PeerRefused, WireError
+from ..errors import LatchError, PeerProtocolError, PeerRefused, WireError, seconds_text
 from ..limits import Limits
 from ..system.faults import broken, refused
 from ..system.scope import Scope
@@ -18,6 +18,7 @@ from ..wire.jsonrpc import Failure, Response
 from ..wire.jsontext import Json
 from .catalogue import CatalogueBuilder, ToolCatalogue
 from .conversation import Call, McpConversation
+from .results import Unsupported, check_kind
 from .versions import LEGACY_VERSIONS, MODERN_VERSIONS, Era, Outcome, judge_probe
 
 __all__ = ["Connection", "Transport"]
@@ -27,6 +28,8 @@ class Transport(Protocol):
     """What carries messages to one server: ``stdio.py`` or ``streamable.py``."""
 
     noise_lines: int
+    # Whether header fields repeat what the annotations of a tool say.
+    repeats_arguments: bool
 
     @property
     def failure(self) -> LatchError | None:
@@ -86,12 +89,19 @@ class Connection:
         assert self._conversation.version is not None, "open comes first"
         return self._conversation.version
 
-    def open(self, scope: Scope) -> None:
-        """Start the server, agree on a revision and list its tools. Nothing is left of it when this raises."""
+    def open(self, scope: Scope, *, version: str | None = None) -> None:
+        """Start the server, agree on a revision and list its tools. Nothing is left of it when this raises.
+
+        *version* is the one that was agreed on before with a server of the same entry: a legacy one is not
+        probed again.
+        """
         try:
             with self._timed("start", scope.within(None, stage="start", missing="started server")) as within:
                 self.transport.start(within)
-            self._negotiate(scope)
+            if version in LEGACY_VERSIONS:
+                self._initialize(scope)
+            else:
+                self._negotiate(scope)
             with self._timed(
                 "tools/list", scope.within(None, stage="tools/list", missing="answer")
             ) as within:
@@ -121,8 +131,8 @@ class Connection:
                 break
             version, is_first = verdict.version, False
         if verdict.outcome is Outcome.UNUSABLE:
-            data = answer.raw if isinstance(answer, Failure) else None
-            reason = shorten(verdict.reason, self._limits.mcp.max_quoted_chars)
+            data = self._redacted(answer.raw) if isinstance(answer, Failure) else None
+            reason = shorten(self._redacted(verdict.reason), self._limits.mcp.max_quoted_chars)
             raise PeerRefused(reason, data=data, peer=scope.peer, stage="server/discover")
         if verdict.outcome is Outcome.MODERN:
             assert isinstance(answer, Response)
@@ -130,13 +140,15 @@ class Connection:
             self._take_identity(answer.result)
             return
         if self.transport.failure is not None:
-            self.notes.append(f"it was started a second time, because {verdict.reason}")
+            self.notes.append(
+                f"it was started a second time, because {verdict.reason}: waiting for that took "
+                f"{seconds_text(self.timings['server/discover'])} of its start"
+            )
             with self._timed(
                 "restart", scope.within(None, stage="start", missing="started server")
             ) as within:
                 self.transport.start(within)
-        with self._timed("initialize", scope.within(None, stage="initialize", missing="answer")) as within:
-            self._initialize(within)
+        self._initialize(scope)
 
     def _probe_scope(self, scope: Scope) -> Scope:
         """Half of what is left of the start, ten seconds at most: the fallback needs time of its own."""
@@ -147,13 +159,19 @@ class Connection:
         )
 
     def _initialize(self, scope: Scope) -> None:
+        with self._timed("initialize", scope.within(None, stage="initialize", missing="answer")) as within:
+            self._say_initialize(within)
+
+    def _say_initialize(self, scope: Scope) -> None:
         answer = self.transport.exchange(self._conversation.initialize(), scope)
         if isinstance(answer, Failure):
-            raise refused(answer.raw, scope, quoted_chars=self._limits.mcp.max_quoted_chars)
+            raise self._refusal(answer, scope)
         result = answer.result if isinstance(answer.result, dict) else {}
         version = result.get("protocolVersion")
         if version not in LEGACY_VERSIONS:
-            theirs = quote(version, self._limits.mcp.max_quoted_chars) if isinstance(version, str) else "none"
+            theirs = "none"
+            if isinstance(version, str):
+                theirs = quote(self._redacted(version), self._limits.mcp.max_quoted_chars)
             ours = ", ".join((*MODERN_VERSIONS, *LEGACY_VERSIONS))
             raise PeerProtocolError(
                 f"it answered with the protocol version {theirs}; ours are {ours}",
@@ -176,7 +194,7 @@ class Connection:
     # -- the catalogue ----------------------------------------------------------------------------
 
     def _list_tools(self, scope: Scope) -> None:
-        with_headers = self._conversation.era is Era.MODERN
+        with_headers = self._conversation.era is Era.MODERN and self.transport.repeats_arguments
         builder = CatalogueBuilder(self._server, self._limits, with_headers=with_headers, redact=self._redact)
         if not self._has_tools:
             self.notes.append("it says that it has no tools")
@@ -187,14 +205,27 @@ class Connection:
             params = {} if cursor is None else {"cursor": cursor}
             answer = self.transport.exchange(self._conversation.request("tools/list", params), scope)
             if isinstance(answer, Failure):
-                raise refused(answer.raw, scope, quoted_chars=self._limits.mcp.max_quoted_chars)
+                raise self._refusal(answer, scope)
             try:
-                cursor = builder.add(answer.result)
+                check_kind(
+                    answer.result, version=self.version, quoted_chars=self._limits.mcp.max_quoted_chars
+                )
+                cursor = builder.add(answer.result, check=scope.check)
             except WireError as error:
                 raise broken(error, scope) from None
+            except Unsupported as error:
+                raise PeerRefused(error.reason, peer=scope.peer, stage=scope.stage) from None
             if cursor is None:
                 break
         self.catalogue = builder.build()
+
+    def _refusal(self, answer: Failure, scope: Scope) -> PeerRefused:
+        most = self._limits.mcp.max_quoted_chars
+        # NOTE: redacted before anything of it is cut off.
+        return refused(self._redacted(answer.raw), scope, quoted_chars=most)
+
+    def _redacted(self, value: Json) -> Json:
+        return value if self._redact is None else self._redact(value)
 
     @contextmanager
     def _timed(self, stage: str, scope: Scope) -> Iterator[Scope]:

@@ -31,7 +31,7 @@ from typing import Mapping
 from ..errors import UsageError, WireError
 from ..limits import Limits
 from ..wire import jsonrpc
-from ..wire.excerpts import quote
+from ..wire.excerpts import quote_whole
 from ..wire.jsonrpc import Failure, Message, Request, Response
 from ..wire.jsontext import Json, parse_json
 from .versions import LEGACY_VERSIONS, Era, era_of
@@ -196,7 +196,7 @@ class McpConversation:
 
     def _answer(self, message: Request) -> Heard:
         if self.era is Era.MODERN:
-            shown = quote(message.method, self._limits.mcp.max_quoted_chars)
+            shown = quote_whole(message.method, self._limits.mcp.max_quoted_chars)
             raise WireError(f"it sent the request {shown}, which a {self.version} server may not")
         if message.method == "ping":
             return Heard(replies=(jsonrpc.encode_result(message.id, {}),))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Iterator, Mapping
 
 from ..errors import UsageError, WireError
-from ..wire.excerpts import quote
+from ..wire.excerpts import quote_whole
 from ..wire.httpfields import is_token
 from ..wire.jsontext import Json
 
@@ -67,7 +67,7 @@ def find_mirrors(schema: Json) -> tuple[Mirror, ...]:
         mirror = _check_mirror(path, node)
         if mirror.field.lower() in seen:
             raise WireError(
-                f"{_ANNOTATION} {quote(mirror.field[len(_FIELD_PREFIX):], _QUOTED_CHARS)} stands twice"
+                f"{_ANNOTATION} {quote_whole(mirror.field[len(_FIELD_PREFIX):], _QUOTED_CHARS)} stands twice"
             )
         seen.add(mirror.field.lower())
         mirrors.append(mirror)
@@ -75,11 +75,12 @@ def find_mirrors(schema: Json) -> tuple[Mirror, ...]:
 
 
 def mirror_arguments(
-    mirrors: tuple[Mirror, ...], arguments: Mapping[str, Json]
+    mirrors: tuple[Mirror, ...], arguments: Mapping[str, Json], *, max_bytes: int
 ) -> tuple[tuple[str, str], ...]:
-    """Return the header fields of a call with *arguments* as (name, value).
+    """Return the header fields of a call with *arguments* as (name, value), of *max_bytes* in all.
 
-    Raises :class:`UsageError` for a value that does not fit its declared type: the server would refuse it.
+    Raises :class:`UsageError` for a value that does not fit its declared type, which the server would refuse,
+    and for more than that.
     """
     fields = []
     for mirror in mirrors:
@@ -88,6 +89,11 @@ def mirror_arguments(
             value = value.get(step) if isinstance(value, Mapping) else None
         if value is not None:
             fields.append((mirror.field, encode_value(_text_of(mirror, value))))
+    size = sum(len(name) + len(value) for name, value in fields)
+    if size > max_bytes:
+        raise UsageError(
+            f"the arguments that header fields repeat have {size} bytes there, {max_bytes} are allowed"
+        )
     return tuple(fields)
 
 
@@ -123,9 +129,9 @@ def _schemas(
 def _check_mirror(path: tuple[str, ...] | None, node: dict[str, Json]) -> Mirror:
     token, kind = node[_ANNOTATION], node.get("type")
     if not isinstance(token, str) or not is_token(token):
-        shown = quote(token, _QUOTED_CHARS) if isinstance(token, str) else "no string"
+        shown = quote_whole(token, _QUOTED_CHARS) if isinstance(token, str) else "no string"
         raise WireError(f"{_ANNOTATION} must be a token of RFC 9110, found {shown}")
-    where = f"{_ANNOTATION} {quote(token, _QUOTED_CHARS)}"
+    where = f"{_ANNOTATION} {quote_whole(token, _QUOTED_CHARS)}"
     if not path:
         raise WireError(f"{where} is not at a property that is reached by properties alone")
     if not isinstance(kind, str) or kind not in _MIRRORED_TYPES:

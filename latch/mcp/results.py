@@ -8,14 +8,15 @@ error that names what was asked, because none of it is offered.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Callable
 
 from ..errors import SchemaError, WireError
-from ..wire.excerpts import quote
+from ..wire.excerpts import quote_whole
 from ..wire.jsontext import Json
 from .catalogue import RemoteTool
 from .versions import Era, era_of
 
-__all__ = ["McpResult", "Unsupported", "check_result"]
+__all__ = ["McpResult", "Unsupported", "check_kind", "check_result", "result_of"]
 
 _COMPLETE, _ASKS = "complete", "input_required"
 # MCP 2025-06-18, "Structured Content": the first revision that has it
@@ -49,15 +50,20 @@ class McpResult:
         return "\n".join(block["text"] for block in self.content if block["type"] == "text")
 
 
-def check_result(result: Json, tool: RemoteTool, *, version: str, quoted_chars: int) -> McpResult:
+def check_result(
+    result: Json,
+    tool: RemoteTool,
+    *,
+    version: str,
+    quoted_chars: int,
+    interrupt: Callable[[], None] | None = None,
+) -> McpResult:
     """Return the checked *result* of *tool* in the protocol *version*.
 
-    Raises :class:`WireError` for an envelope that breaks it, and :class:`Unsupported`.
+    *interrupt* is called now and then, and may raise whatever is to end the check. Raises
+    :class:`WireError` for an envelope that breaks it, and :class:`Unsupported`.
     """
-    if not isinstance(result, dict):
-        raise WireError("the result is no object")
-    if era_of(version) is Era.MODERN:
-        _check_kind(result, quoted_chars)
+    check_kind(result, version=version, quoted_chars=quoted_chars)
     content = result.get("content")
     if not isinstance(content, list):
         raise WireError("the result has no list of content")
@@ -73,21 +79,34 @@ def check_result(result: Json, tool: RemoteTool, *, version: str, quoted_chars: 
     if structured is not None and not isinstance(structured, dict) and era_of(version) is Era.LEGACY:
         raise WireError("structuredContent is no object")
     if not is_error and version >= _FIRST_WITH_STRUCTURE:
-        _check_structured(result, tool)
+        _check_structured(result, tool, interrupt)
+    return result_of(result)
+
+
+def result_of(raw: dict[str, Json]) -> McpResult:
+    """Return the result whose JSON is *raw*, which was checked."""
     return McpResult(
-        content=tuple(content),
-        structured_content=structured,
-        is_error=bool(is_error),
-        raw=result,
+        content=tuple(raw["content"]),
+        structured_content=raw.get("structuredContent"),
+        is_error=bool(raw.get("isError")),
+        raw=raw,
     )
 
 
-def _check_kind(result: dict[str, Json], quoted_chars: int) -> None:
+def check_kind(result: Json, *, version: str, quoted_chars: int) -> None:
+    """Refuse any *result*, of a call or a listing, that is none of the protocol *version* or is not complete.
+
+    Raises :class:`WireError`, and :class:`Unsupported` for one that asks for something.
+    """
+    if not isinstance(result, dict):
+        raise WireError("the result is no object")
+    if era_of(version) is Era.LEGACY:
+        return
     kind = result.get("resultType", _COMPLETE)
     if kind == _ASKS:
         raise Unsupported(f"it asks for {_asked(result)}, which Latch does not offer")
     if kind != _COMPLETE:
-        shown = quote(kind, quoted_chars) if isinstance(kind, str) else "no string"
+        shown = quote_whole(kind, quoted_chars) if isinstance(kind, str) else "no string"
         raise WireError(f'resultType is {shown}, neither "{_COMPLETE}" nor "{_ASKS}"')
 
 
@@ -98,13 +117,15 @@ def _asked(result: dict[str, Json]) -> str:
     return ", ".join(sorted(method for method in methods if isinstance(method, str))) or "more input"
 
 
-def _check_structured(result: dict[str, Json], tool: RemoteTool) -> None:
+def _check_structured(
+    result: dict[str, Json], tool: RemoteTool, interrupt: Callable[[], None] | None
+) -> None:
     if tool.results is None:
         return
     if "structuredContent" not in result:
         raise WireError("the tool has an outputSchema and its result no structuredContent")
     try:
-        issue = tool.results.first_issue(result["structuredContent"])
+        issue = tool.results.first_issue(result["structuredContent"], interrupt=interrupt)
     except SchemaError as error:
         raise WireError(f"structuredContent cannot be checked: {error.reason}") from None
     if issue is not None:

@@ -30,38 +30,46 @@ def read_secrets(entry: McpServerSettings, known: Mapping[str, str]) -> Secrets:
     """
     environment = _values(entry, "env_from", {name: name for name in entry.env_from}, known)
     fields = _values(entry, "headers_from_env", entry.headers_from_env, known)
+    for name, variable in entry.headers_from_env.items():
+        _check_field(entry, "headers_from_env", variable, fields[name])
     values = [*environment.values(), *fields.values()]
-    if entry.bearer_token_env is not None:
-        (token,) = _values(entry, "bearer_token_env", {"": entry.bearer_token_env}, known).values()
+    # NOTE: a value such as "Bearer TOKEN" is recognised without its scheme as well.
+    values += [value.partition(" ")[2] for value in fields.values() if " " in value]
+    variable = entry.bearer_token_env
+    if variable is not None:
+        token = _values(entry, "bearer_token_env", {variable: variable}, known)[variable]
+        _check_field(entry, "bearer_token_env", variable, token)
+        if token.lower().startswith("bearer "):
+            reason = f'"{variable}" begins with "Bearer", which is sent before it anyway'
+            raise _refusal(entry, "bearer_token_env", reason, hint="let it hold the token alone")
         fields["Authorization"] = f"Bearer {token}"
         values.append(token)
-    for name, value in fields.items():
-        _check_field(entry, name, value)
     return Secrets(environment, tuple(fields.items()), tuple(values))
 
 
 def _values(
     entry: McpServerSettings, key: str, wanted: Mapping[str, str], known: Mapping[str, str]
 ) -> dict[str, str]:
-    unset = [f'"{variable}"' for variable in dict.fromkeys(wanted.values()) if not known.get(variable)]
-    if unset:
-        raise CredentialError(
-            f"{key}: {', '.join(unset)} is not set in the environment of this process",
-            hint=f"set it, or change {key} of the entry",
-            peer=_peer(entry),
-            stage="start",
-        )
+    for how, lacking in (
+        ("not set", {variable for variable in wanted.values() if variable not in known}),
+        ("empty", {variable for variable in wanted.values() if not known.get(variable)}),
+    ):
+        if lacking:
+            names = ", ".join(f'"{variable}"' for variable in sorted(lacking))
+            reason = f"{names} is {how} in the environment of this process"
+            raise _refusal(entry, key, reason, hint=f"set it, or change {key} of the entry")
     return {name: known[variable] for name, variable in wanted.items()}
 
 
-def _check_field(entry: McpServerSettings, name: str, value: str) -> None:
-    key = "headers_from_env" if name in entry.headers_from_env else "bearer_token_env"
+def _check_field(entry: McpServerSettings, key: str, variable: str, value: str) -> None:
     try:
-        check_field_value(value, name=name)
-    except WireError as error:
-        # NOTE: counted from the beginning of the field, "Bearer " included.
-        raise CredentialError(f"{key}: {error.reason}", peer=_peer(entry), stage="start") from None
+        check_field_value(value, name=variable)
+    except WireError:
+        hint = "a line break at its end often comes from the file that it was read from"
+        reason = f'"{variable}" holds a character that no header field can have'
+        raise _refusal(entry, key, reason, hint=hint) from None
 
 
-def _peer(entry: McpServerSettings) -> str:
-    return f'MCP server "{entry.name}"'
+def _refusal(entry: McpServerSettings, key: str, reason: str, *, hint: str) -> CredentialError:
+    peer = f'MCP server "{entry.name}"'
+    return CredentialError(f"{key}: {reason}", hint=hint, peer=peer, stage="start")

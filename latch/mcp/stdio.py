@@ -8,9 +8,19 @@ is in an unknown state, and no call is ever sent twice.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Callable, Mapping
+from typing import Mapping
 
-from ..errors import Cancelled, DeadlineMissed, LatchError, PeerError, PeerGone, UsageError, WireError
+from ..errors import (
+    Cancelled,
+    ConcurrentUse,
+    DeadlineMissed,
+    LatchError,
+    PeerError,
+    PeerGone,
+    PeerProtocolError,
+    UsageError,
+    WireError,
+)
 from ..settings import McpServerSettings
 from ..system import housekeeper
 from ..system.faults import broken
@@ -18,7 +28,9 @@ from ..system.peer import PeerProcess, prepare_entry
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope
 from ..wire.excerpts import quote_end
+from ..wire.httpfields import Redactor
 from ..wire.jsonrpc import Failure, Response
+from ..wire.jsontext import NotJson
 from ..wire.lines import LineReader
 from .conversation import Call, McpConversation, is_noise
 
@@ -27,6 +39,8 @@ __all__ = ["StdioTransport"]
 
 class StdioTransport:
     """Carries the messages of one server process. It belongs to the thread that drives it."""
+
+    repeats_arguments = False
 
     def __init__(
         self,
@@ -37,20 +51,21 @@ class StdioTransport:
         peer: str,
         environment: Mapping[str, str],
         conversation: McpConversation,
-        scrub: Callable[[str], str] | None,
+        redactor: Redactor | None = None,
     ) -> None:
-        """*environment* is the server's own; *scrub* takes secrets out of its words, None where it has none."""
+        """*environment* is the server's own; *redactor* takes secrets out of its words, None where it has none."""
         self._entry = entry
         self._sandbox = sandbox
         self._workspace = workspace
         self._peer = peer
         self._environment = environment
         self._conversation = conversation
-        self._scrub = scrub
+        self._redactor = redactor
         self._limits = sandbox.limits.mcp
         self._process: PeerProcess | None = None
         self._reader = LineReader(self._limits.max_message_bytes)
         self._call: Call | None = None
+        self._late_fault: WireError | None = None
         self._answer: Response | Failure | None = None
         self._noise_since_answer = 0
         self._noise_end = ""
@@ -63,8 +78,17 @@ class StdioTransport:
 
     @property
     def failure(self) -> LatchError | None:
-        """The error that ended it, or None while it is usable."""
-        return None if self._process is None else self._process.over
+        """The error that ended it, also between two calls, or None while it is usable."""
+        process = self._process
+        if process is None or process.over is not None:
+            return None if process is None else process.over
+        fault = self._late_fault or process.child.fault
+        if fault is not None:
+            reason = fault.reason if isinstance(fault, WireError) else str(fault)
+            return PeerProtocolError(reason, peer=self._peer, stage="idle")
+        if process.child.has_exited():
+            return PeerGone("it ended while nobody called it", peer=self._peer, stage="idle")
+        return None
 
     def start(self, scope: Scope) -> None:
         """Start the server, or a fresh one after :meth:`probe` lost it; nothing is said yet."""
@@ -81,9 +105,10 @@ class StdioTransport:
             features=bubblewrap.features,
         )
         child = self._sandbox.start(prepared, scope)
-        self._process = PeerProcess(self._sandbox, prepared, child, peer=self._peer, scrub=self._scrub)
+        self._process = PeerProcess(self._sandbox, prepared, child, peer=self._peer, redactor=self._redactor)
         self._reader = LineReader(self._limits.max_message_bytes)
         self._noise_since_answer = 0
+        self._late_fault = None
         child.on_idle = self._hear_idle
         housekeeper.tend(child, self._sandbox.limits.process.housekeeping_seconds)
 
@@ -115,16 +140,23 @@ class StdioTransport:
     def close(self, scope: Scope) -> None:
         """Close its stdin and wait a moment for its end, then kill it. Silent for one that is over.
 
-        Raises a :class:`PeerError` when its end could not be proven.
+        A cancel of *scope* kills it at once and is raised. Raises a :class:`PeerError` when its end could not
+        be proven.
         """
         process = self._process
         if process is None or process.over is not None:
             return
         try:
             with process.child.driving():
-                process.child.wait_exit(scope.shielded(self._limits.exit_seconds))
-        except (DeadlineMissed, WireError):
+                process.child.wait_exit(scope.within(self._limits.exit_seconds))
+        except ConcurrentUse:
+            # NOTE: another thread's call goes on; only a cancel ends it.
+            raise
+        except (LatchError, WireError, OSError):
             pass
+        except BaseException:
+            self.kill()
+            raise
         self.kill()
 
     def kill(self) -> None:
@@ -142,6 +174,8 @@ class StdioTransport:
 
     def _ask(self, call: Call, scope: Scope) -> Response | Failure:
         process = self._running()
+        if self._late_fault is not None:
+            raise self._late_fault
         self._call, self._answer = call, None
         process.child.queue(call.body + b"\n")
         process.child.pump(self._hear, scope)
@@ -160,22 +194,35 @@ class StdioTransport:
         process = self._running()
         process.was_heard = True
         self._reader.feed(chunk)
-        while (line := self._reader.next_line()) is not None:
-            if is_noise(line):
-                self._count_noise(line)
-                continue
-            heard = self._conversation.hear(line, self._call)
-            if heard.answer is not None:
-                self._answer, self._call = heard.answer, None
-            for reply in heard.replies:
-                self._reply(process, reply)
+        try:
+            while (line := self._reader.next_line()) is not None:
+                self._take(process, line)
+        except WireError as fault:
+            if self._answer is None:
+                raise
+            # NOTE: what comes after an answer does not undo it, however the pipe cut the two.
+            self._late_fault = fault
         return self._answer is not None
+
+    def _take(self, process: PeerProcess, line: bytes) -> None:
+        if is_noise(line):
+            self._count_noise(line)
+            return
+        try:
+            heard = self._conversation.hear(line, self._call)
+        except NotJson:
+            self._count_noise(line)
+            return
+        if heard.answer is not None:
+            self._answer, self._call = heard.answer, None
+        for reply in heard.replies:
+            self._reply(process, reply)
 
     def _hear_idle(self, chunk: bytes) -> None:
         self._hear(chunk)
 
     def _reply(self, process: PeerProcess, reply: bytes) -> None:
-        most = self._sandbox.limits.extension.max_unread_answer_bytes
+        most = self._limits.max_unread_answer_bytes
         if process.child.outbox_bytes > most:
             raise WireError(
                 "it asks and does not read the answers", limit="max_unread_answer_bytes", amount=most
@@ -189,7 +236,7 @@ class StdioTransport:
         self._noise_since_answer += 1
         text = line.decode("utf-8", "replace")
         # NOTE: scrubbed before anything is cut off, because half a secret would pass.
-        shown = text if self._scrub is None else self._scrub(text)
+        shown = text if self._redactor is None else self._redactor.text(text)
         self._noise_end = f"{self._noise_end} {shown}"[-2 * self._limits.max_quoted_chars :]
         most = self._limits.max_noise_lines
         if self._noise_since_answer > most:
@@ -228,7 +275,8 @@ class StdioTransport:
 
     def _say_farewell(self, process: PeerProcess, error: BaseException, scope: Scope) -> None:
         """Tell the server that the call was given up, and let it end by itself for a moment."""
-        if self._call is None:
+        # NOTE: what the pipe did not take yet must not follow; a message that was cut ends nothing but itself.
+        if self._call is None or process.child.outbox_bytes:
             return
         why = "cancelled" if isinstance(error, Cancelled) else "no answer in time"
         notice = self._conversation.cancelled(self._call, why)

@@ -20,16 +20,17 @@ from ..errors import (
     PeerGone,
     PeerProtocolError,
     PeerRefused,
+    UsageError,
     WireError,
 )
 from ..limits import Limits, McpLimits
 from ..settings import McpServerSettings
 from ..system.http import HttpClient, HttpReply
 from ..system.faults import broken
-from ..system.scope import Scope
+from ..system.scope import CancelToken, Scope
 from ..wire import jsonrpc
-from ..wire.excerpts import quote
-from ..wire.httpfields import media_type
+from ..wire.excerpts import quote_whole
+from ..wire.httpfields import Redactor, check_field_value, media_type
 from ..wire.jsonrpc import Failure, Response
 from ..wire.jsontext import parse_json
 from ..wire.sse import EventStreamReader, ServerEvent
@@ -56,28 +57,35 @@ _NO_EVENT_TRANSPORT = (
 class StreamableTransport:
     """Carries the messages of one remote server. Several threads may have calls under way."""
 
+    repeats_arguments = True
+
     def __init__(
         self,
         entry: McpServerSettings,
         *,
         secrets: Sequence[tuple[str, str]],
+        redactor: Redactor | None = None,
         environment: Mapping[str, str],
         peer: str,
         conversation: McpConversation,
         limits: Limits,
     ) -> None:
-        """*secrets* are the header fields (name, value) that only this server gets; *environment* is where
+        """*secrets* are the header fields (name, value) that only this server gets; *redactor* takes them out
+        of its words, None where it has none; *environment* is where
         the variables that name certificates are looked up."""
         self._client = HttpClient(
             entry.url, limits=limits.http, ca_bundle=entry.ca_bundle, environment=environment
         )
         self._secrets = tuple(secrets)
+        self._redactor = redactor
+        self._credential_hint = _credential_hint(entry)
         self._peer = peer
         self._conversation = conversation
         self._limits = limits
         self._session: str | None = None
         self._probe_status: int | None = None
         self._over: LatchError | None = None
+        self._stop = CancelToken()
         self.noise_lines = 0
 
     @property
@@ -108,7 +116,7 @@ class StreamableTransport:
                 if failure is None and reply.status >= 500:
                     raise self._refused(reply, scope)
                 return failure
-        except (PeerProtocolError, WireError):
+        except (PeerProtocolError, WireError, _StreamEnded):
             return None
         except DeadlineMissed as error:
             if not error.own:
@@ -120,17 +128,9 @@ class StreamableTransport:
         if self._over is not None:
             raise self._over
         try:
-            return self._ask(call, scope)
-        except WireError as error:
-            raise self._end(broken(error, scope), scope) from None
-        except DeadlineMissed as error:
-            raise self._end(error, scope, self._conversation.cancelled(call, "no answer in time"))
-        except LatchError as error:
-            raise self._end(error, scope)
-        except Cancelled:
-            over = PeerError("its use was cancelled", peer=scope.peer, stage=scope.stage)
-            self._end(over, scope, self._conversation.cancelled(call, "cancelled"))
-            raise
+            return self._ask(call, scope.also(self._stop))
+        except BaseException as error:
+            raise self._settle(error, call, scope) from error.__cause__
 
     def tell(self, body: bytes, scope: Scope) -> None:
         """POST a notification; any 2xx is good, and its body is dropped."""
@@ -138,18 +138,77 @@ class StreamableTransport:
             self._check_reachable(reply, scope)
             if not 200 <= reply.status < 300:
                 raise self._refused(reply, scope)
-            reply.read_all(scope, self._limits.mcp.max_message_bytes)
+            self._drop_body(reply, scope)
 
     def close(self, scope: Scope) -> None:
-        """End the session of a legacy server with DELETE, bounded, and every connection. Never raises."""
-        if self._over is None:
-            self._end_session(scope.shielded(self._limits.mcp.farewell_seconds))
-        self.kill()
+        """End the session of a legacy server with DELETE, bounded, and every connection.
+
+        Raises nothing but what *scope* raises on cancel, once all is closed.
+        """
+        self._shut(scope.within(self._limits.mcp.farewell_seconds))
 
     def kill(self) -> None:
-        """Close every connection at once."""
+        """The same at once: a call that is under way fails."""
+        self._shut(Scope.root().shielded(self._limits.mcp.farewell_seconds))
+
+    def _shut(self, scope: Scope) -> None:
         self._over = self._over or PeerError("was closed", peer=self._peer, stage="close")
+        self._stop.cancel("the connection was closed")
+        try:
+            self._end_session(scope)
+        finally:
+            self._client.close()
+
+    # -- failures ---------------------------------------------------------------------------------
+
+    def _settle(self, error: BaseException, call: Call, scope: Scope) -> BaseException:
+        """Give the server up because of *error*, and return what it means to the caller."""
+        lost = PeerGone(
+            "it was disconnected while the call was under way", peer=scope.peer, stage=scope.stage
+        )
+        if isinstance(error, Cancelled) and all(token.reason is None for token in scope.tokens):
+            return lost
+        if isinstance(error, UsageError):
+            # NOTE: one that says that the client is closed: another call's failure closed it.
+            return error if self._over is None else lost
+        if isinstance(error, WireError):
+            error = broken(error, scope)
+        elif isinstance(error, OSError) and not isinstance(error, LatchError):
+            error = PeerGone(str(error), peer=scope.peer, stage=scope.stage)
+        if isinstance(error, LatchError):
+            over, why = error, "no answer in time" if isinstance(error, DeadlineMissed) else None
+        else:
+            why = "cancelled" if isinstance(error, Cancelled) else f"failed ({type(error).__name__})"
+            over = PeerError(f"its use was {why}", peer=scope.peer, stage=scope.stage)
+        self._end(over, scope, None if why is None else self._conversation.cancelled(call, why))
+        return error
+
+    def _end(self, error: LatchError, scope: Scope, notice: bytes | None) -> None:
+        """Disconnect because of *error*. A legacy server gets *notice* of the call that was given up, and the
+        end of its session; a modern one sees its stream closed."""
+        self._over = self._over or error
+        self._stop.cancel("another call failed")
+        within = scope.shielded(self._limits.mcp.farewell_seconds)
+        if notice is not None and self._conversation.era is Era.LEGACY:
+            try:
+                self.tell(notice, within)
+            except LatchError:
+                # NOTE: it is given up whether the server learns of it or not.
+                pass
+        self._end_session(within)
         self._client.close()
+
+    def _end_session(self, scope: Scope) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        fields = [*self._fields(None), ("Mcp-Session-Id", session)]
+        try:
+            with self._send("DELETE", fields, None, scope):
+                pass
+        except LatchError:
+            # NOTE: a server that cannot be told forgets its sessions by itself.
+            pass
 
     # -- one exchange -----------------------------------------------------------------------------
 
@@ -173,7 +232,24 @@ class StreamableTransport:
         return answer
 
     def _post(self, body: bytes, fields: list[tuple[str, str]], scope: Scope) -> HttpReply:
-        return self._client.send("POST", [*_POST_FIELDS, *fields], body, scope)
+        return self._send("POST", [*_POST_FIELDS, *fields], body, scope)
+
+    def _send(
+        self, method: str, fields: list[tuple[str, str]], body: bytes | None, scope: Scope
+    ) -> HttpReply:
+        try:
+            return self._client.send(method, fields, body, scope)
+        except OSError as error:
+            if isinstance(error, LatchError):
+                # NOTE: a missed deadline is one as well, to the language.
+                raise
+            hint = "free what is missing (descriptors, memory), then connect again"
+            raise PeerGone(
+                f"cannot be reached from here: {error.strerror}",
+                hint=hint,
+                peer=scope.peer,
+                stage=scope.stage,
+            ) from error
 
     def _fields(self, call: Call | None) -> list[tuple[str, str]]:
         """Return the header fields of a message, where every POST gets them from: no path can skip one."""
@@ -201,7 +277,7 @@ class StreamableTransport:
         if reply.status == 401:
             raise CredentialError(
                 "the server wants a credential, or refused the one it got (HTTP status 401)",
-                hint="set bearer_token_env, and the variable that it names",
+                hint=self._credential_hint,
                 peer=scope.peer,
                 stage=scope.stage,
             )
@@ -213,7 +289,10 @@ class StreamableTransport:
                 stage=scope.stage,
             )
         if 300 <= reply.status < 400:
-            target = quote(reply.headers.get("Location") or "nowhere", self._limits.mcp.max_quoted_chars)
+            # NOTE: without its query, in which some keep a key.
+            location = (reply.headers.get("Location") or "nowhere").partition("?")[0]
+            shown = location if self._redactor is None else self._redactor.text(location)
+            target = quote_whole(shown, self._limits.mcp.max_quoted_chars)
             raise PeerRefused(
                 f"the server redirects to {target} (HTTP status {reply.status}), which is never followed",
                 hint="if that is where the server is, make it the url",
@@ -255,7 +334,7 @@ class StreamableTransport:
         if kind == _EVENTS:
             return self._read_events(reply, call, position, scope)
         if kind != _JSON:
-            shown = quote(kind, self._limits.mcp.max_quoted_chars)
+            shown = quote_whole(kind, self._limits.mcp.max_quoted_chars)
             raise WireError(f"the Content-Type is {shown}, neither JSON nor an event stream")
         body = reply.read_all(scope, self._limits.mcp.max_message_bytes)
         heard = self._conversation.hear(body, call)
@@ -280,7 +359,7 @@ class StreamableTransport:
                 raise
         if can_go_on and position.last_event_id:
             return None
-        raise PeerGone("its event stream ended before the answer", peer=scope.peer, stage=scope.stage)
+        raise _StreamEnded("its event stream ended before the answer", peer=scope.peer, stage=scope.stage)
 
     def _events_of(self, reply: HttpReply, position: _Position, scope: Scope) -> Iterator[ServerEvent]:
         reader = EventStreamReader(self._limits.event_stream)
@@ -309,7 +388,7 @@ class StreamableTransport:
         """Wait as long as the server asked for, then read on where the stream of *call* ended."""
         scope.pause(position.wait_seconds(self._limits.mcp))
         fields = [("Accept", _EVENTS), ("Last-Event-ID", position.last_event_id), *self._fields(None)]
-        with self._client.send("GET", fields, None, scope) as reply:
+        with self._send("GET", fields, None, scope) as reply:
             self._check_reachable(reply, scope)
             if reply.status != 200 or media_type(reply.headers.get("Content-Type") or "") != _EVENTS:
                 raise PeerGone(
@@ -322,48 +401,32 @@ class StreamableTransport:
 
     # -- beside the exchange ----------------------------------------------------------------------
 
+    def _drop_body(self, reply: HttpReply, scope: Scope) -> None:
+        # NOTE: a stream may be kept open for ever; its connection is closed with it.
+        if media_type(reply.headers.get("Content-Type") or "") != _EVENTS:
+            reply.read_all(scope, self._limits.mcp.max_message_bytes)
+
     def _send_replies(self, replies: Sequence[bytes], scope: Scope) -> None:
         for body in replies:
             try:
                 with self._post(body, self._fields(None), scope) as reply:
-                    reply.read_all(scope, self._limits.mcp.max_message_bytes)
+                    self._drop_body(reply, scope)
             except DeadlineMissed:
                 raise
             except PeerError:
                 # NOTE: a server that does not take an answer to its own question may still answer ours.
                 self._conversation.ignored += 1
 
-    def _end(self, error: LatchError, scope: Scope, notice: bytes | None = None) -> LatchError:
-        """Give the server up because of *error*, which is returned. A legacy one gets *notice* of the call
-        that was given up, and the end of its session; a modern one sees its stream closed."""
-        self._over = error
-        within = scope.shielded(self._limits.mcp.farewell_seconds)
-        if notice is not None and self._conversation.era is Era.LEGACY:
-            try:
-                self.tell(notice, within)
-            except LatchError:
-                # NOTE: it is given up whether the server learns of it or not.
-                pass
-        self._end_session(within)
-        self._client.close()
-        return error
 
-    def _end_session(self, scope: Scope) -> None:
-        if self._session is None:
-            return
-        try:
-            with self._client.send("DELETE", self._fields(None), None, scope):
-                pass
-        except LatchError:
-            # NOTE: a server that cannot be told forgets its sessions by itself.
-            pass
-        self._session = None
+class _StreamEnded(PeerGone):
+    """A stream that came to its end without the answer, as against one that was cut."""
 
 
 class _Position:
     """How far the stream of one call was read, over all connections that carried it."""
 
     def __init__(self) -> None:
+        # As a header field has it; empty where the stream cannot be taken up.
         self.last_event_id = ""
         self._retry_ms: int | None = None
         self._received_bytes = 0
@@ -379,7 +442,7 @@ class _Position:
     def note(self, event: ServerEvent) -> None:
         """Keep what *event* says of going on after an end."""
         if event.id is not None:
-            self.last_event_id = event.id
+            self.last_event_id = _field_of(event.id)
         if event.retry_ms is not None:
             self._retry_ms = event.retry_ms
 
@@ -388,3 +451,21 @@ class _Position:
         if self._retry_ms is None:
             return limits.reconnect_seconds
         return max(self._retry_ms / 1000, limits.min_reconnect_seconds)
+
+
+def _field_of(event_id: str) -> str:
+    """Return *event_id* as UTF-8 in a header field (WHATWG HTML, "Last-Event-ID"), or "" where none can hold it."""
+    value = event_id.encode("utf-8").decode("latin-1")
+    try:
+        return check_field_value(value, name="Last-Event-ID")
+    except WireError:
+        return ""
+
+
+def _credential_hint(entry: McpServerSettings) -> str:
+    variables = [*entry.headers_from_env.values()]
+    if entry.bearer_token_env is not None:
+        variables.append(entry.bearer_token_env)
+    if not variables:
+        return "set bearer_token_env, or headers_from_env, and the variable that it names"
+    return f"look at the value of {', '.join(variables)}, which was sent"

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Iterable, Iterator, Mapping
+from typing import Callable, Iterable, Iterator, Mapping
 
 from ..errors import SchemaError, UsageError
 from ..limits import SchemaLimits
@@ -76,12 +76,15 @@ class Schema:
         except RecursionError:
             raise SchemaError("too little stack is left to compile the schema") from None
 
-    def first_issue(self, instance: Json) -> SchemaIssue | None:
+    def first_issue(
+        self, instance: Json, *, interrupt: Callable[[], None] | None = None
+    ) -> SchemaIssue | None:
         """Return what is found first not to fit in *instance*, or None when it fits.
 
-        :class:`SchemaError` when the check exceeds a limit: there is no verdict then.
+        :class:`SchemaError` when the check exceeds a limit: there is no verdict then. *interrupt* is called
+        now and then, and may raise whatever is to end the check.
         """
-        failure = self._failure_of(instance)
+        failure = self._failure_of(instance, interrupt)
         if failure is None:
             return None
         path = pointer_of(tuple(reversed(failure.trail)), self._limits.max_path_chars)
@@ -91,9 +94,9 @@ class Schema:
         """Return whether *instance* fits; :class:`SchemaError` as for :meth:`first_issue`."""
         return self._failure_of(instance) is None
 
-    def _failure_of(self, instance: Json) -> Failure | None:
+    def _failure_of(self, instance: Json, interrupt: Callable[[], None] | None = None) -> Failure | None:
         try:
-            return self._root.check(instance, Run(self._limits, self._root.resource))
+            return self._root.check(instance, Run(self._limits, self._root.resource, interrupt=interrupt))
         except RecursionError:
             raise SchemaError("too little stack is left to check the value") from None
 

@@ -120,7 +120,8 @@ class Site:
 
     def number(self) -> int | float:
         """Return the value as a number."""
-        if type(self.value) not in NUMBER or not isfinite(self.value):
+        # NOTE: a whole number is finite, and may be too large for a float to say so.
+        if type(self.value) not in NUMBER or type(self.value) is float and not isfinite(self.value):
             raise self.wrong("a number")
         return self.value
 

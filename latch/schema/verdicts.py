@@ -68,22 +68,33 @@ class Run:
     """The budget of one check and the schema resources it has entered, outermost first.
 
     One step is about one function call. When a budget is spent, :class:`SchemaError` ends the check: there
-    is no verdict then. ``resources`` is the dynamic scope (Core 2020-12, section 7.1).
+    is no verdict then. *interrupt* is called now and then, and ends it with what it raises. ``resources`` is the dynamic scope (Core 2020-12, section 7.1).
     """
 
-    __slots__ = ("_deepest", "_limits", "_steps", "resources")
+    __slots__ = ("_deepest", "_interrupt", "_limits", "_mark", "_steps", "resources")
 
-    def __init__(self, limits: SchemaLimits, *resources: Resource) -> None:
+    def __init__(
+        self, limits: SchemaLimits, *resources: Resource, interrupt: Callable[[], None] | None = None
+    ) -> None:
         self._limits = limits
+        self._interrupt = interrupt
         self._steps = limits.max_steps
+        self._mark = max(0, self._steps - limits.interrupt_steps) if interrupt is not None else 0
         self._deepest = limits.max_references + len(resources)
         self.resources: list[Resource] = [*resources]
 
     def spend(self, steps: int) -> None:
         """Take *steps* from the budget."""
         self._steps -= steps
+        if self._steps < self._mark:
+            self._look_up()
+
+    def _look_up(self) -> None:
         if self._steps < 0:
             raise SchemaError(f"the check takes more than {self._limits.max_steps} steps (max_steps)")
+        if self._interrupt is not None:
+            self._interrupt()
+        self._mark = max(0, self._steps - self._limits.interrupt_steps)
 
     def enter(self, resource: Resource) -> None:
         """Follow a reference into *resource*; :meth:`leave` comes back from it."""

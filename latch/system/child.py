@@ -165,10 +165,15 @@ class Child:
         """Return whether the sandbox was seen to end."""
         return self._exit is not None or self._reports.ended
 
+    @property
+    def is_stderr_cut(self) -> bool:
+        """Whether it wrote more to stderr than :meth:`stderr_text` holds."""
+        return self._stderr_bytes > len(self._stderr_tail)
+
     def stderr_text(self) -> str:
         """Return the last of what it wrote to stderr, undecodable bytes replaced."""
         text = bytes(self._stderr_tail).decode("utf-8", "replace")
-        return text if self._stderr_bytes <= len(self._stderr_tail) else "..." + text
+        return "..." + text if self.is_stderr_cut else text
 
     # -- the gate ---------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from ..errors import (
 )
 from ..settings import ExtensionSettings, McpServerSettings
 from ..wire.excerpts import quote_end
+from ..wire.httpfields import Redactor
 from .child import Child, ChildExit
 from .planning import Prepared
 from .sandbox import Sandbox
@@ -46,9 +47,9 @@ class PeerProcess:
         child: Child,
         *,
         peer: str,
-        scrub: Callable[[str], str] | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
-        """*peer* names it in errors, *scrub* takes what must not be seen out of its words. The child
+        """*peer* names it in errors, *redactor* takes what must not be seen out of its words. The child
         becomes this object's, which ends it."""
         self.child = child
         self.prepared = prepared
@@ -56,7 +57,7 @@ class PeerProcess:
         self.was_heard = False
         self._sandbox = sandbox
         self._peer = peer
-        self._scrub = scrub
+        self._redactor = redactor
         self._quoted_chars = sandbox.limits.extension.max_quoted_chars
         self._kill_seconds = sandbox.limits.process.kill_seconds
 
@@ -117,9 +118,13 @@ class PeerProcess:
             raise self.over
 
     def stderr_text(self) -> str:
-        """Return the last of what it wrote to stderr, scrubbed."""
+        """Return the last of what it wrote to stderr, secrets taken out."""
         text = self.child.stderr_text()
-        return text if self._scrub is None else self._scrub(text)
+        if self._redactor is None:
+            return text
+        # NOTE: where the beginning is cut off, it may be in the middle of a secret, which nobody would recognise.
+        cut = self._redactor.longest_form_bytes if self.child.is_stderr_cut else 0
+        return self._redactor.text(text)[cut:]
 
     def _add_end(self, error: LatchError, ended: ChildExit) -> None:
         if ended.killed:

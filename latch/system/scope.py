@@ -133,14 +133,15 @@ class Scope:
         """Return a narrower scope: the earlier of its own deadline and this one's, labels replaced.
 
         *missing* is what will not have come when the deadline passes (``ready`` gives ``no ready
-        within 30 s``). *seconds* None only changes the labels.
+        within 30 s``). *seconds* None only changes the labels; a deadline stays the peer's own in each stage
+        of that peer, and is the caller's for another.
         """
         deadline, length, own = self.deadline, self.seconds, False
         if seconds is not None:
             ours = self._clock() + seconds
             if deadline is None or ours <= deadline:
                 deadline, length, own = ours, seconds, True
-        elif peer is None and stage is None:
+        elif peer in (None, self.peer) and (stage is None or self.peer is not None):
             own = self._own
         return Scope(
             deadline=deadline,

@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import ssl
 from pathlib import Path
-from typing import Iterator, Mapping
+from typing import Mapping, NamedTuple
 
 from ..errors import ConfigError, ConfigProblem, MissingDependency
 
-__all__ = ["handshake_fault", "tls_context"]
+__all__ = ["SYSTEM_BUNDLES", "Authorities", "find_authorities", "handshake_fault", "tls_context"]
 
 # OpenSSL's SSL_OP_IGNORE_UNEXPECTED_EOF, which some interpreters set: a cut stream then ends like any other.
 _QUIET_ENDS = 0x80
@@ -24,7 +24,7 @@ _QUIET_ENDS = 0x80
 _VARIABLES = ("LATCH_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 # Where distributions keep the bundle: Debian, Fedora and its kin, openSUSE, Alpine. An interpreter that was
 # built elsewhere looks elsewhere.
-_SYSTEM_BUNDLES = (
+SYSTEM_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
@@ -48,11 +48,39 @@ _NO_TLS = frozenset(
 )
 
 
+class Authorities(NamedTuple):
+    """Whom TLS trusts: ``bundle``, a file or directory, and the ``source`` that named it."""
+
+    bundle: str
+    source: str
+
+
+def find_authorities(
+    *,
+    ca_bundle: Path | None,
+    environment: Mapping[str, str],
+    system_bundles: tuple[str, ...] = SYSTEM_BUNDLES,
+) -> Authorities:
+    """Return the authorities of all connections of one client, as :func:`tls_context` takes them.
+
+    Raises :class:`MissingDependency` when none are known at all; whether they can be used is not looked at.
+    """
+    if ca_bundle is not None:
+        return Authorities(os.fspath(ca_bundle), "ca_bundle")
+    for name in _VARIABLES:
+        if environment.get(name):
+            return Authorities(environment[name], name)
+    for bundle in system_bundles:
+        if os.path.exists(bundle):
+            return Authorities(bundle, "the system's store")
+    return Authorities(_bundle_of_requests(), "requests")
+
+
 def tls_context(
     *,
     ca_bundle: Path | None,
     environment: Mapping[str, str],
-    system_bundles: tuple[str, ...] = _SYSTEM_BUNDLES,
+    system_bundles: tuple[str, ...] = SYSTEM_BUNDLES,
 ) -> ssl.SSLContext:
     """Return the context for all connections of one client.
 
@@ -60,18 +88,14 @@ def tls_context(
     are looked up; *system_bundles* is the seam for tests. Raises :class:`ConfigError` for a named bundle
     that cannot be used, :class:`MissingDependency` when no authorities are known at all.
     """
+    authorities = find_authorities(
+        ca_bundle=ca_bundle, environment=environment, system_bundles=system_bundles
+    )
     # NOTE: not ssl.create_default_context, which writes the keys where SSLKEYLOGFILE says.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options &= ~_QUIET_ENDS
-    for bundle, source in _named(ca_bundle, environment):
-        _load(context, bundle, source)
-        return context
-    for bundle in system_bundles:
-        if os.path.exists(bundle):
-            _load(context, bundle, "the system's store")
-            return context
-    _load(context, _bundle_of_requests(), "requests")
+    _load(context, authorities)
     return context
 
 
@@ -86,35 +110,29 @@ def handshake_fault(error: ssl.SSLError) -> tuple[str, str | None]:
     return f"no TLS connection: {reason.lower().replace('_', ' ') or 'the connection was closed'}", None
 
 
-def _named(ca_bundle: Path | None, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    if ca_bundle is not None:
-        yield os.fspath(ca_bundle), "ca_bundle"
-    for name in _VARIABLES:
-        if environment.get(name):
-            yield environment[name], name
-
-
-def _load(context: ssl.SSLContext, bundle: str, source: str) -> None:
+def _load(context: ssl.SSLContext, authorities: Authorities) -> None:
+    bundle = authorities.bundle
     try:
         if os.path.isdir(bundle):
             context.load_verify_locations(capath=bundle)
         else:
             context.load_verify_locations(cafile=bundle)
     except ssl.SSLError:
-        raise _unusable(bundle, source, "it holds no certificate that can be read") from None
+        raise _unusable(authorities, "it holds no certificate that can be read") from None
     except OSError as error:
-        raise _unusable(bundle, source, os.strerror(error.errno or 0)) from error
+        raise _unusable(authorities, os.strerror(error.errno or 0)) from error
 
 
-def _unusable(bundle: str, source: str, reason: str) -> ConfigError:
-    return ConfigError([ConfigProblem(bundle, f"the authorities of {source} cannot be used: {reason}")])
+def _unusable(authorities: Authorities, reason: str) -> ConfigError:
+    text = f"the authorities of {authorities.source} cannot be used: {reason}"
+    return ConfigError([ConfigProblem(authorities.bundle, text)], hint=_TRUST_HINT)
 
 
 def _bundle_of_requests() -> str:
     try:
         from requests.certs import where
     except ImportError:
-        raise MissingDependency(
-            "requests", needed_for="https: this machine has no store of authorities"
-        ) from None
+        missing = MissingDependency("requests", needed_for="https: this machine has no store of authorities")
+        missing.hint = f"install the distribution's ca-certificates, or {missing.hint}"
+        raise missing from None
     return where()

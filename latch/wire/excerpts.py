@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["quote", "quote_end", "shorten"]
+__all__ = ["quote", "quote_end", "quote_whole", "shorten"]
 
 
 def shorten(text: str, most: int) -> str:
@@ -14,6 +14,14 @@ def shorten(text: str, most: int) -> str:
 def quote(text: str, most: int) -> str:
     """Return the first *most* characters of a peer's *text* in quotes, as one line."""
     return f'"{shorten(text, most)}"'
+
+
+def quote_whole(text: str, most: int) -> str:
+    """Return all of a peer's *text* in quotes, or, where it has more than *most* characters, only how many.
+
+    For what a secret may be in: half of one would not be recognised when it is taken out later.
+    """
+    return quote(text, most) if len(text) <= most else f"a text of {len(text)} characters"
 
 
 def quote_end(text: str, most: int) -> str:

@@ -28,7 +28,6 @@ from .jsontext import Json
 
 __all__ = [
     "Fields",
-    "RedactedStream",
     "Redactor",
     "check_field_name",
     "check_field_value",
@@ -224,52 +223,6 @@ class Redactor:
                     found.append(match.span())
                     match = pattern.search(data, match.start() + 1)
         return _merged(found)
-
-
-class RedactedStream:
-    """Redacts a stream of bytes that comes in pieces, as :meth:`Redactor.data` would the whole.
-
-    Each piece is held back as far as a secret might begin in it: at most
-    :attr:`Redactor.longest_form_bytes`.
-    """
-
-    __slots__ = ("_covered", "_held", "_redactor")
-
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
-        self._held = b""
-        # How much of the held bytes belongs to a secret that is replaced already.
-        self._covered = 0
-
-    def feed(self, data: bytes) -> bytes:
-        """Take in *data* and return what is certain to hold no part of a secret."""
-        self._held += data
-        # NOTE: a secret that is not whole yet begins behind this place, so all before it are known.
-        return self._release(len(self._held) - self._redactor.longest_form_bytes + 1)
-
-    def finish(self) -> bytes:
-        """Return the rest."""
-        return self._release(len(self._held))
-
-    def _release(self, count: int) -> bytes:
-        if count <= 0:
-            return b""
-        held, covered = self._held, self._covered
-        spans = self._redactor.spans(held)
-        if covered:
-            spans = _merged([(0, covered), *spans])
-        pieces, end = [], 0
-        for start, stop in spans:
-            if start >= count:
-                break
-            pieces.append(held[end:start])
-            if start or not covered:
-                pieces.append(_REDACTED)
-            end = stop
-        pieces.append(held[end:count])
-        self._held = held[count:]
-        self._covered = max(0, end - count)
-        return b"".join(pieces)
 
 
 def _literals_of(value: bytes) -> Iterator[tuple[bytes, bool, bool]]:

@@ -27,7 +27,7 @@ from typing import Any, Callable
 from ..errors import WireError
 from ..limits import JsonLimits
 
-__all__ = ["Json", "canonical_json", "encode_json", "parse_json"]
+__all__ = ["Json", "NotJson", "canonical_json", "encode_json", "parse_json"]
 
 # None, bool, int, float, str, list of Json, dict of str to Json.
 Json = Any
@@ -49,21 +49,26 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b'[{]}"'))
 _SCALARS = frozenset([str, int, float, bool, type(None)])
 
 
+class NotJson(WireError):
+    """The text is no JSON at all, as against JSON that breaks a rule of ours."""
+
+
 def parse_json(data: bytes, limits: JsonLimits) -> Json:
-    """Return the one JSON value that *data* holds; :class:`WireError` when it is not exactly that."""
+    """Return the one JSON value that *data* holds; :class:`WireError` when it is not exactly that, and its
+    kind :class:`NotJson` when it is none."""
     if data.count(b"[") + data.count(b"{") > limits.max_depth:
         _check_depth(data, limits)
     try:
         text = data.decode("utf-8").strip(_BLANKS)
         value, end = _decoder_for(data, limits).raw_decode(text)
     except UnicodeDecodeError as error:
-        raise WireError(f"not UTF-8 at byte {error.start}") from None
+        raise NotJson(f"not UTF-8 at byte {error.start}") from None
     except JSONDecodeError as error:
-        raise WireError(_syntax_reason(error, limits.max_quoted_chars)) from None
+        raise NotJson(_syntax_reason(error, limits.max_quoted_chars)) from None
     except RecursionError:
         raise WireError("too little stack is left to read the nested value") from None
     if end != len(text):
-        raise WireError(f"something follows the JSON value, at character {end}")
+        raise NotJson(f"something follows the JSON value, at character {end}")
     # NOTE: one character is found a hundred times as fast as two, and most texts have none.
     if "\\" in text and "\\u" in text:
         _check_escapes(text, value)

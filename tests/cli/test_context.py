@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from latch.cli.context import configuration_file, configured_hint, load_settings
-from latch.errors import ConfigError
+from latch.cli.context import check_enabled, configuration_file, configured_hint, load_settings
+from latch.errors import ConfigError, UsageError
 from latch.system.machine import Machine
 
 
@@ -39,7 +39,23 @@ def test_the_file_to_write_is_named_where_there_is_none(tmp_path: Path) -> None:
     known = options(None, tmp_path)
     settings, file = load_settings(known), tmp_path / ".latch" / "config.toml"
     assert configuration_file(known, settings) == file
-    assert configured_hint(known, settings, "extensions") == f"none is configured; add [[extensions]] to {file}"
+    assert (
+        configured_hint(known, settings, "extensions") == f"none is configured; add [[extensions]] to {file}"
+    )
+
+
+def test_an_entry_that_is_named_must_be_enabled(tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text(
+        '[[extensions]]\nname = "on"\ncommand = "x"\n[[extensions]]\nname = "off"\ncommand = "x"\nenabled = false\n',
+        encoding="utf-8",
+    )
+    settings = load_settings(options(file, tmp_path))
+    enabled, disabled = settings.extensions
+    check_enabled(enabled, settings)
+    with pytest.raises(UsageError, match='^extension "off" is disabled$') as caught:
+        check_enabled(disabled, settings)
+    assert caught.value.hint == f"set enabled = true in {file}"
 
 
 def test_the_extensions_of_a_named_file_are_listed_with_it(tmp_path: Path) -> None:
@@ -52,4 +68,7 @@ def test_the_extensions_of_a_named_file_are_listed_with_it(tmp_path: Path) -> No
     assert configured_hint(known, settings, "extensions") == f"configured in {file}: one, two"
     both = configured_hint(known, settings, "mcp_servers", "extensions")
     assert both == f"configured in {file}: one, two"
-    assert configured_hint(known, settings, "mcp_servers") == f"none is configured; add [[mcp_servers]] to {file}"
+    assert (
+        configured_hint(known, settings, "mcp_servers")
+        == f"none is configured; add [[mcp_servers]] to {file}"
+    )

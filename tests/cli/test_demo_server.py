@@ -34,6 +34,7 @@ def request(method: str, **params: Any) -> dict[str, Any]:
 def test_it_speaks_one_modern_version_and_offers_one_tool(tmp_path: Path) -> None:
     known, listed = ask(tmp_path, request("server/discover"), request("tools/list"))
     assert known["id"] == 7 and known["result"]["supportedVersions"] == ["2026-07-28"]
+    assert known["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "latch-demo"
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["count_lines"]
 
 
@@ -48,6 +49,14 @@ def test_lines_are_counted(tmp_path: Path, text: str, count: int, said: str) -> 
         "content": [{"type": "text", "text": said}],
         "structuredContent": {"lines": count},
     }
+
+
+def test_a_file_that_cannot_be_read_is_a_failure_of_the_tool(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff")
+    for file in ("absent", "binary", "."):
+        (answer,) = ask(tmp_path, request("tools/call", name="count_lines", arguments={"file": file}))
+        assert answer["result"]["isError"] is True
+        assert answer["result"]["content"][0]["text"].startswith(f"{file}: ")
 
 
 def test_what_it_does_not_know_is_refused_and_a_notification_is_not_answered(tmp_path: Path) -> None:

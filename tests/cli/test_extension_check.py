@@ -163,15 +163,22 @@ def test_a_failure_leaves_no_document_but_one_error(operator: Operator) -> None:
     done = check(operator, operator.peer(), absent, hung, flags=("--json",))
     error = done.error
     assert (done.status, error["exit"], error["code"]) == (2, 2, "command")
-    assert "nowhere-at-all" in error["message"] and 'extension "hung"' in error["message"]
-    assert done.err.count(b"\n") == 1
+    assert "nowhere-at-all" in error["message"] and done.err.count(b"\n") == 1
+    assert [(one["code"], one["peer"]) for one in error["errors"]] == [
+        ("command", 'extension "absent"'),
+        ("deadline", 'extension "hung"'),
+    ]
+    assert error["errors"][0]["message"] == error["message"]
 
 
-def test_hints_are_told_once_each(operator: Operator) -> None:
-    entries = [operator.peer(name=name, env_from=["NOT_SET_ANYWHERE"]) for name in ("one", "two")]
-    error = check(operator, *entries, flags=("--json",)).error
-    assert (error["exit"], error["hint"]) == (2, "set the variable, or remove its name from env_from")
-    assert error["message"].count("NOT_SET_ANYWHERE") == 2
+def test_each_failure_is_followed_by_its_own_hint(operator: Operator) -> None:
+    unset = operator.peer(name="unset", env_from=["NOT_SET_ANYWHERE"])
+    gone = operator.peer(name="gone", ro_paths=["/nonexistent/tools"])
+    done = check(operator, unset, gone, flags=("-q",))
+    first, cure, second, other = done.said.splitlines()
+    assert done.status == 2 and '"NOT_SET_ANYWHERE" is not set' in first and "/nonexistent/tools" in second
+    assert cure == "hint: set the variable, or remove its name from env_from"
+    assert other.startswith("hint: ") and other != cure
 
 
 def test_one_line_a_stage_where_there_is_no_terminal(operator: Operator) -> None:

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from latch import errors
-from latch.cli.failures import EXITS, SIGNAL_EXITS, exit_status, tell
+from latch.cli.failures import EXITS, SIGNAL_EXITS, exit_status, tell, tell_all
 from latch.cli.terminal import Terminal
 from tests.support.tree import ROOT
 
@@ -100,3 +100,37 @@ def test_a_failure_is_told_in_one_sentence(error: BaseException, text: str, code
     assert plain.getvalue() == text
     said = json.loads(machine.getvalue())["error"]
     assert (said["code"], said["exit"]) == (code, status)
+
+
+FAILURES = (
+    errors.SandboxUnavailable("none", cause="absent", hint="install it"),
+    errors.PeerGone("ended", **PEER),
+)
+SENTENCES = ["none; nothing was run unsandboxed", 'extension "lint": registration: ended']
+
+
+def test_of_several_failures_each_is_told_with_its_hint_and_the_first_is_the_status() -> None:
+    said = io.StringIO()
+    assert tell_all(Terminal(None, said, environment={}), FAILURES) == 8
+    assert said.getvalue().splitlines() == [
+        f"latch: {SENTENCES[0]}",
+        "hint: install it",
+        f"latch: {SENTENCES[1]}",
+    ]
+
+
+def test_as_json_several_failures_are_the_first_with_all_in_it() -> None:
+    said = io.StringIO()
+    assert tell_all(Terminal(None, said, environment={}, as_json=True), FAILURES) == 8
+    error = json.loads(said.getvalue())["error"]
+    assert (error["code"], error["message"], error["hint"]) == (
+        "sandbox_unavailable",
+        SENTENCES[0],
+        "install it",
+    )
+    assert [one["message"] for one in error["errors"]] == SENTENCES and said.getvalue().count("\n") == 1
+
+
+def test_no_failure_is_told_by_silence() -> None:
+    said = io.StringIO()
+    assert (tell_all(Terminal(None, said, environment={}), []), said.getvalue()) == (0, "")

@@ -4,7 +4,9 @@ nobody."""
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +29,12 @@ from latch.system.scope import CancelToken, Scope
 from tests.support.fake_bwrap import altered_bwrap, spoiling_bwrap
 from tests.support.fake_bwrap import program as executable
 from tests.support.sandboxes import Place, place_in
+from tests.support.servers import CERTIFICATES
 
 # -- entries
 
 EXAMPLE = "https://example.com:8443/mcp?key=hunter2"
-BAD_BUNDLE = 'settings: mcp_servers "x": ca_bundle: "/nonexistent/ca.pem" cannot be read'
+ABSENT = "/nonexistent/ca.pem"
 
 
 def extension(**keys: Any) -> ExtensionSettings:
@@ -76,23 +79,21 @@ def test_an_entry_that_is_disabled_is_not_looked_at(tmp_path: Path, entry: Entry
 
 def test_a_server_is_named_by_its_origin_alone(tmp_path: Path) -> None:
     assert examine(remote(), place_in(tmp_path)) == [
-        Finding('MCP server "x"', "ok", "reached at https://example.com:8443")
+        Finding('MCP server "x"', "ok", "to be reached at https://example.com:8443")
     ]
 
 
 def test_t27_what_a_server_is_sent_is_told_without_its_value(tmp_path: Path) -> None:
     place = replace(place_in(tmp_path), environment={"TOKEN": "hunter2", "KEY": "hunter2"})
-    bundle = tmp_path / "ca.pem"
-    bundle.touch()
-    entry = remote(
-        bearer_token_env="TOKEN", headers_from_env={"X-A": "KEY", "X-B": "TOKEN"}, ca_bundle=bundle
-    )
+    known = Path(bundle(tmp_path, "ca.pem"))
+    entry = remote(bearer_token_env="TOKEN", headers_from_env={"X-A": "KEY", "X-B": "TOKEN"}, ca_bundle=known)
     (found,) = examine(entry, place)
     sent = "sent: TOKEN, KEY of the environment"
-    assert found.text == f"reached at https://example.com:8443; {sent}; certificates: {bundle}"
+    assert found.text == f"to be reached at https://example.com:8443; {sent}; certificates: {known}"
 
 
 UNSET = "is not set in the environment of this process"
+UNUSABLE = "cannot be used: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -100,17 +101,38 @@ UNSET = "is not set in the environment of this process"
     [
         (program(env_from=("A", "KEY", "B")), f'env_from: "A", "B" {UNSET}', 5),
         (remote(bearer_token_env="A"), f'bearer_token_env: "A" {UNSET}', 5),
-        (remote(bearer_token_env="EMPTY"), f'bearer_token_env: "EMPTY" {UNSET}', 5),
+        (
+            remote(bearer_token_env="EMPTY"),
+            f'bearer_token_env: "EMPTY" {UNSET.replace("not set", "empty")}',
+            5,
+        ),
         (remote(headers_from_env={"X": "KEY", "Y": "A"}), f'headers_from_env: "A" {UNSET}', 5),
-        (remote(ca_bundle=Path("/nonexistent/ca.pem")), BAD_BUNDLE, 2),
-        (program(command="absent"), 'MCP server "x": "absent" was not found', 2),
-        (extension(command="absent"), 'extension "x": "absent" was not found', 2),
+        (remote(ca_bundle=Path(ABSENT)), f"{ABSENT}: the authorities of ca_bundle {UNUSABLE}", 2),
+        (program(command="absent"), '"absent" was not found', 2),
+        (extension(command="absent"), '"absent" was not found', 2),
     ],
 )
 def test_an_entry_that_could_not_start_fails(tmp_path: Path, entry: Entry, text: str, exit: int) -> None:
     (found,) = examine(entry, replace(place_in(tmp_path), environment={"KEY": "hunter2", "EMPTY": ""}))
     assert (found.state, found.exit) == ("fail", exit)
     assert found.text.startswith(text) and "hunter2" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("url", "keys", "states"),
+    [
+        ("https://example.com/", {}, ["fail"]),
+        ("https://example.com/", {"ca_bundle": CERTIFICATES / "authority.pem"}, ["ok"]),
+        ("http://localhost/", {"ca_bundle": Path(ABSENT)}, ["ok"]),
+    ],
+)
+def test_certificates_are_looked_at_where_a_connection_would(
+    tmp_path: Path, url: str, keys: dict[str, Any], states: list[str]
+) -> None:
+    place = replace(place_in(tmp_path), environment={"LATCH_CA_BUNDLE": ABSENT})
+    found = examine(remote(url=url, **keys), place)
+    assert [one.state for one in found] == states
+    assert ("the authorities of LATCH_CA_BUNDLE" in found[0].text) == (states == ["fail"])
 
 
 def test_the_cure_of_a_variable_that_is_not_set_names_the_key(tmp_path: Path) -> None:
@@ -127,14 +149,10 @@ def test_a_workspace_that_cannot_be_used_is_no_fault_of_an_entry(tmp_path: Path,
 
 # -- certificates and proxies
 
-SYSTEM = ("etc/ssl/certs/ca-certificates.crt", "etc/pki/tls/certs/ca-bundle.crt")
 
-
-def lay(root: Path, *names: str) -> None:
-    """Lay bundles below *root*."""
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
+def bundle(folder: Path, name: str) -> str:
+    """Return a file of certificates below *folder*."""
+    return str(shutil.copy(CERTIFICATES / "authority.pem", folder / name))
 
 
 @pytest.mark.parametrize(
@@ -143,44 +161,40 @@ def lay(root: Path, *names: str) -> None:
         (("LATCH_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), "LATCH_CA_BUNDLE"),
         (("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"), "REQUESTS_CA_BUNDLE"),
         (("SSL_CERT_FILE",), "SSL_CERT_FILE"),
+        ((), "the system's store"),
     ],
 )
-def test_the_first_variable_of_the_order_names_the_certificates(
+def test_the_certificates_are_those_that_a_connection_takes(
     tmp_path: Path, named: tuple[str, ...], chosen: str
 ) -> None:
-    lay(tmp_path, *named, *SYSTEM)
-    environment = {"LATCH_CA_BUNDLE": "", **{name: str(tmp_path / name) for name in named}}
-    expected = Finding("certificates", "ok", f"{tmp_path / chosen} (environment {chosen})")
-    assert find_certificates(environment, root=tmp_path) == expected
+    environment = {"LATCH_CA_BUNDLE": "", **{name: bundle(tmp_path, name) for name in named}}
+    stores = (str(tmp_path / "absent"), bundle(tmp_path, "the system's store"))
+    expected = Finding("certificates", "ok", f"{tmp_path / chosen} (from {chosen})")
+    assert find_certificates(environment, system_bundles=stores) == expected
 
 
-def test_a_bundle_that_is_not_there_is_noted_and_not_passed_over(tmp_path: Path) -> None:
-    lay(tmp_path, *SYSTEM)
-    found = find_certificates({"SSL_CERT_FILE": "/nonexistent/ca.pem"}, root=tmp_path)
-    text = "SSL_CERT_FILE names /nonexistent/ca.pem, which cannot be read"
-    assert found == Finding("certificates", "note", text, "correct or unset SSL_CERT_FILE")
-
-
-@pytest.mark.parametrize("present", [SYSTEM, SYSTEM[1:]], ids=["debian", "rhel"])
-def test_without_a_variable_the_systems_store_is_used(tmp_path: Path, present: tuple[str, ...]) -> None:
-    lay(tmp_path, *present)
-    expected = Finding("certificates", "ok", f"{tmp_path / present[0]} (the system's)")
-    assert find_certificates({}, root=tmp_path) == expected
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_without_a_store_the_package_is_used_or_the_cure_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("absent", "No such file or directory"), ("empty", "it holds no certificate that can be read")],
+)
+def test_certificates_that_a_connection_would_refuse_are_noted_and_not_passed_over(
+    tmp_path: Path, name: str, reason: str
 ) -> None:
-    lay(tmp_path, "modules/certifi/__init__.py" if installed else "modules/other.py")
-    monkeypatch.setattr("sys.path", [str(tmp_path / "modules")])
-    found = find_certificates({}, root=tmp_path)
-    bundle = tmp_path / "modules" / "certifi" / "cacert.pem"
-    assert found == (
-        Finding("certificates", "ok", f"{bundle} (the package certifi)")
-        if installed
-        else Finding("certificates", "note", "none found", "install the distribution's ca-certificates")
+    (tmp_path / "empty").touch()
+    found = find_certificates(
+        {"SSL_CERT_FILE": str(tmp_path / name)}, system_bundles=(bundle(tmp_path, "store"),)
     )
+    text = f"{tmp_path / name}: the authorities of SSL_CERT_FILE cannot be used: {reason}"
+    hint = "name the authority's certificate in ca_bundle or LATCH_CA_BUNDLE"
+    assert found == Finding("certificates", "note", text, hint)
+
+
+def test_without_a_store_and_without_requests_both_cures_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "requests", None)
+    monkeypatch.setitem(sys.modules, "requests.certs", None)
+    found = find_certificates({}, system_bundles=())
+    assert found.state == "note" and found.text.startswith("requests is not installed, needed for https")
+    assert found.hint == "install the distribution's ca-certificates, or install the Python package requests"
 
 
 @pytest.mark.parametrize(

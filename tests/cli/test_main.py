@@ -178,6 +178,48 @@ def test_help_of_a_command_is_the_command_s_own(
     assert out.startswith("usage: latch ps") and "--flag" in out and "--timeout SECONDS" in out and err == ""
 
 
+class FakeVerbs(FakeCommand):
+    """A command module with one verb."""
+
+    VERBS = ("tools",)
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb")
+        verbs.add_parser("tools").add_argument("name")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (["help", "ps", "tools"], "usage: latch ps tools "),
+        (["help", "ps", "--help", "tools"], "usage: latch ps tools "),
+        (["ps", "tools", "--help"], "usage: latch ps tools "),
+        (["--help", "ps", "tools", "x"], "usage: latch ps ["),
+        (["help", "ps"], "usage: latch ps ["),
+    ],
+)
+def test_help_explains_a_verb_of_a_command(
+    arguments: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments, load=FakeVerbs(lambda options, io: 1).load) == 0
+    assert capsys.readouterr().out.startswith(usage)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["more"], 'unexpected "more" after "latch help ps"'),
+        (["tools", "more"], 'unexpected "more" after "latch help ps tools"'),
+    ],
+)
+def test_help_takes_a_command_and_its_verb_alone(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["help", "ps", *words], load=FakeVerbs(lambda options, io: 1).load) == 2
+    hint = "hint: latch help takes one command and its verb"
+    assert capsys.readouterr() == ("", f"latch: {message}\n{hint}\n")
+
+
 def test_only_the_chosen_command_is_loaded() -> None:
     command = FakeCommand(lambda options, io: 7)
     assert main(["ps"], load=command.load) == 7

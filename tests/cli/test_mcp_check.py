@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -161,15 +162,12 @@ def test_verbose_shows_what_a_server_wrote_to_standard_error(operator: Operator)
 def test_a_table_of_tools_shows_both_names_and_one_line_each(operator: Operator) -> None:
     operator.configure(servers=[operator.server("--misbehave", "bad-tool-name:newline")])
     done = operator.run("mcp", "tools", "near", "-q")
-    assert done.status == 0 and done.text.splitlines()[0].split() == [
-        "NAME",
-        "CATALOGUE",
-        "NAME",
-        "DESCRIPTION",
-    ]
-    assert len(done.text.splitlines()) == 12
-    row = next(line for line in done.text.splitlines() if line.startswith("echo "))
-    assert row.split()[1].startswith("mcp_near_") and row.endswith("near/echo: Returns its arguments")
+    assert done.status == 0
+    header, *rows = done.text.splitlines()
+    assert header.split() == ["NAME", "ARGUMENTS", "CATALOGUE", "NAME", "DESCRIPTION"]
+    assert len(rows) == 11 and rows == sorted(rows)
+    row = next(row for row in rows if row.startswith("add "))
+    assert re.fullmatch(r"add +a b +mcp_near_[0-9a-f]{24}  Adds.*", row)
     value = operator.run("mcp", "tools", "near", "--json").value
     tool = next(tool for tool in value["tools"] if tool["name"] == "add")
     assert tool["input_schema"]["properties"]["a"] == {"type": "integer"}
@@ -178,11 +176,33 @@ def test_a_table_of_tools_shows_both_names_and_one_line_each(operator: Operator)
     assert operator.left() == []
 
 
+def test_a_tool_that_was_left_out_is_told_beside_the_others(operator: Operator) -> None:
+    listing = {
+        "tools": [
+            {"name": "odd", "inputSchema": {"type": "object", "properties": 5}},
+            {"name": "bad", "inputSchema": None},
+        ]
+    }
+    found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+    reason = 'its inputSchema is no object of the type "object"'
+    for flags in ((), ("--json",)):
+        with serving(answered(found, listing)) as server:
+            operator.configure(servers=[operator.remote(f"http://127.0.0.1:{server.port}/")])
+            done = operator.run("mcp", "tools", "far", *flags)
+        assert done.status == 0
+        if flags:
+            assert [tool["name"] for tool in done.value["tools"]] == ["odd"]
+            assert done.value["skipped"] == [{"name": "bad", "reason": reason}]
+        else:
+            assert done.text.splitlines()[1].split()[:1] == ["odd"]
+            assert f"left out: bad: {reason}" in done.said.splitlines()
+
+
 def test_a_server_without_tools_offers_none(operator: Operator) -> None:
     with HttpPeer("--misbehave", "no-tools-capability") as server:
         operator.configure(servers=[operator.remote(server.url)])
         assert operator.run("mcp", "tools", "far").text == 'MCP server "far" offers no tools\n'
-        assert operator.run("mcp", "tools", "far", "--json").value == {"v": 1, "server": "far", "tools": []}
+        assert operator.run("mcp", "tools", "far", "--json").value["tools"] == []
         assert "0 tools" in operator.run("mcp", "--check").text
 
 

@@ -269,6 +269,14 @@ def test_an_error_with_json_is_one_line_of_json() -> None:
     assert json.loads(both.err) == {"error": {"code": "config", "message": "a\nb", "hint": None, "exit": 2}}
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_only_json_holds_the_details_of_an_error(as_json: bool) -> None:
+    both = Both(as_json=as_json)
+    both.io.error("a", code="x", exit_status=1, details={"result": {"b": 2}})
+    known = {"code": "x", "message": "a", "hint": None, "exit": 1, "result": {"b": 2}}
+    assert (json.loads(both.err) if as_json else both.err) == ({"error": known} if as_json else "latch: a\n")
+
+
 def test_a_diagnostic_is_escaped_and_shown_even_when_quiet() -> None:
     both = Both(quiet=True)
     both.io.diagnostic("Traceback\n  \x1b\n")

@@ -16,6 +16,8 @@ LARGEST = 2**63 - 1
 HOME = Path("/home/somebody")
 PLACE = Place(HOME, HOME / "conf", DEFAULT, private=(HOME / "vault",))
 
+ALONE = 'must be the program alone, which is "{}": the words after it go to args'
+
 strings = partial(checks.check_list, what="words", check=checks.check_string)
 choice = partial(checks.check_choice, choices=("one", "two"))
 tables = partial(checks.check_tables, table="things")
@@ -54,6 +56,8 @@ def fault(check: Checker, value: object, place: Place = PLACE) -> Fault:
         (checks.check_command, "python3", "python3"),
         (checks.check_command, "/opt/x", "/opt/x"),
         (checks.check_command, "~/bin/x", f"{HOME}/bin/x"),
+        (checks.check_command, "/opt/no such/x", "/opt/no such/x"),
+        (checks.check_command, "~/my bin/x", f"{HOME}/my bin/x"),
         (checks.check_argument, "", ""),
         (checks.check_variable, "_a9", "_a9"),
         (checks.check_environment, {"A": "", "b": "2"}, {"A": "", "b": "2"}),
@@ -101,6 +105,15 @@ def test_a_right_value_is_taken_for_what_it_means(check: Checker, value: object,
             "./x",
             'must be the name of a program, or begin with "/" or "~/", found "./x"',
         ),
+        (
+            checks.check_command,
+            "dir/a b",
+            'must be the name of a program, or begin with "/" or "~/", found "dir/a b"',
+        ),
+        (checks.check_command, "python3 server.py", ALONE.format("python3")),
+        (checks.check_command, "npx -y @x/y --token=secret", ALONE.format("npx")),
+        (checks.check_command, "/bin/sh -c x", ALONE.format("/bin/sh")),
+        (checks.check_command, " /bin/sh\t-c", ALONE.format("/bin/sh")),
         (checks.check_argument, datetime.date(2020, 1, 1), "must be a string, found a date or time"),
         (checks.check_argument, "secret\0", "contains a NUL character"),
         (
@@ -208,6 +221,34 @@ def test_a_number_too_long_for_a_line_is_not_written_out() -> None:
 def test_t2_t11_what_a_child_never_sees_or_writes_is_refused(check: Checker, path: str, words: str) -> None:
     reason = fault(check, path).reason
     assert reason.startswith(f'"{path.replace("~", str(HOME))}" ') and words in reason
+
+
+def test_a_program_with_blanks_in_its_path_is_no_command_line(tmp_path: Path) -> None:
+    (tmp_path / "sh").touch()
+    (tmp_path / "sh -c").touch()
+    assert checks.check_command(f"{tmp_path}/sh -c", PLACE) == f"{tmp_path}/sh -c"
+    at_home = Place(tmp_path, tmp_path, DEFAULT)
+    assert checks.check_command("~/sh -c", at_home) == f"{tmp_path}/sh -c"
+    assert fault(checks.check_command, "~/sh -x", at_home).reason.endswith("the words after it go to args")
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "found"),
+    [
+        (tables, [1, {}, []], [("[0]", "a table, found 1"), ("[2]", "a table, found a list")]),
+        (strings, [1, "a", ""], [("[0]", "a string, found 1"), ("[2]", "not be empty")]),
+        (
+            checks.check_environment,
+            {"HOME": "", "A": 1, "B": "", "9": 2},
+            [("", '"HOME" is set'), (".A", "found 1"), ("", '"9" is no name'), (".9", "found 2")],
+        ),
+    ],
+)
+def test_every_fault_in_a_value_is_found(check: Checker, value: object, found: list[tuple[str, str]]) -> None:
+    first = fault(check, value)
+    faults = (first, *first.more)
+    assert [one.inside for one in faults] == [inside for inside, _ in found]
+    assert [words for (_, words), one in zip(found, faults) if words not in one.reason] == []
 
 
 def test_an_environment_cannot_be_changed() -> None:

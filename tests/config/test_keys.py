@@ -1,4 +1,4 @@
-"""Every setting has its key and every key its setting; a key of another transport says where it belongs."""
+"""Every setting has its key and every key its setting; a key of another entry says where it belongs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ PLACE = Place(Path("/home/somebody"), Path("/conf"), DEFAULT)
 SHARED = {"name", "transport", "enabled", "timeout_seconds"}
 STDIO = {"command", "args", "env", "env_from", "ro_paths", "rw_paths", "network", "cwd", "lifetime"}
 HTTP = {"url", "bearer_token_env", "headers_from_env", "ca_bundle"}
-# What a value of the wrong kind is to every checker.
-WRONG = 1.5j
+OF_EXTENSIONS = {"allow", "lifecycle", "trusted_tools"}
 
 
 def names(kind: type) -> set[str]:
@@ -26,20 +25,13 @@ def names(kind: type) -> set[str]:
     return {field.name for field in dataclasses.fields(kind)} - {"sandbox"}
 
 
-def belongs(transport: object, key: str) -> str:
-    """Return what is said of *key* with a value that is wrong everywhere."""
-    with pytest.raises(Fault) as caught:
-        keys.mcp_keys(transport)[key](WRONG, PLACE)
-    return caught.value.reason
-
-
 def test_every_setting_has_a_key_and_every_key_a_setting() -> None:
     assert set(keys.EXTENSION_KEYS) == names(ExtensionSettings)
     assert set(keys.LIFECYCLE_KEYS) == names(LifecycleLimits)
     assert set(keys.SANDBOX_KEYS) == names(ResourceLimits) | {"bwrap"}
     assert set(keys.mcp_keys(None)) == names(McpServerSettings) == SHARED | STDIO | HTTP
-    assert set(keys.own_mcp_keys("stdio")) == SHARED | STDIO
-    assert set(keys.own_mcp_keys("streamable_http")) == SHARED | HTTP
+    assert set(keys.mcp_keys("stdio")) == SHARED | STDIO
+    assert set(keys.mcp_keys("streamable_http")) == SHARED | HTTP
 
 
 @pytest.mark.parametrize(
@@ -49,15 +41,21 @@ def test_every_setting_has_a_key_and_every_key_a_setting() -> None:
 def test_a_key_of_another_transport_says_where_it_belongs(
     transport: str, other: str, foreign: Iterable[str]
 ) -> None:
-    said = {key: belongs(transport, key) for key in keys.mcp_keys(transport)}
-    assert {key for key, reason in said.items() if reason.startswith("belongs")} == foreign
-    assert {said[key] for key in foreign} == {f'belongs to transport = "{other}"'}
+    assert keys.mcp_elsewhere(transport) == {
+        **dict.fromkeys(foreign, f'belongs to transport = "{other}"'),
+        **dict.fromkeys(OF_EXTENSIONS, "belongs to [[extensions]]"),
+    }
 
 
 @pytest.mark.parametrize("transport", [None, "sse", "", [], 7])
-def test_without_a_transport_no_key_is_in_the_wrong_place(transport: object) -> None:
-    said = {belongs(transport, key) for key in keys.mcp_keys(transport)}
-    assert not [reason for reason in said if reason.startswith("belongs")]
+def test_without_a_transport_only_a_key_of_extensions_is_in_the_wrong_place(transport: object) -> None:
+    assert keys.mcp_elsewhere(transport) == dict.fromkeys(OF_EXTENSIONS, "belongs to [[extensions]]")
+    assert set(keys.mcp_keys(transport)) == SHARED | STDIO | HTTP
+
+
+def test_a_key_of_servers_alone_says_in_an_extension_where_it_belongs() -> None:
+    foreign = HTTP | {"transport", "timeout_seconds", "lifetime"}
+    assert keys.EXTENSION_ELSEWHERE == dict.fromkeys(foreign, "belongs to [[mcp_servers]]")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from latch import settings as values
 from latch.config.load import Settings
-from latch.errors import ConfigError, ConfigProblem
+from latch.errors import ConfigError, ConfigProblem, UnsafeModes
 from latch.limits import ExtensionLimits, FileLimits, LifecycleLimits, Limits, McpLimits, ResourceLimits
 from latch.system.bindsources import find_private_places
 from latch.system.machine import Machine
@@ -378,12 +378,15 @@ VARIABLE = "is no name of a variable: letters, digits and _, no digit first"
         (NAME + "7", FIRST, "name", "must be a string, found 7"),
         (ENTRY + ENTRY, 'extensions[1] "x"', "name", "is already the name of extensions[0]"),
         (ENTRY + "trusted = true", X, "trusted", 'is not a known key, did you mean "trusted_tools"?'),
+        (ENTRY + "timeout_seconds = 5", X, "timeout_seconds", "belongs to [[mcp_servers]]"),
+        (ENTRY + "url = 'https://example.com'", X, "url", "belongs to [[mcp_servers]]"),
         # [[extensions]]: what runs
         (COMMAND + "''", X, "command", "must not be empty"),
         (COMMAND + "['x']", X, "command", "must be a string, found a list"),
         (COMMAND + "'./x'", X, "command", 'or begin with "/" or "~/", found "./x"'),
         (COMMAND + "'~u/x'", X, "command", 'or begin with "/" or "~/", found "~u/x"'),
         (COMMAND + '"a\\u0000"', X, "command", "contains a NUL character"),
+        (COMMAND + "'npx -y @x/y'", X, "command", 'which is "npx": the words after it go to args'),
         (ENTRY + "args = '-v'", X, "args", 'must be a list of strings, found "-v"'),
         (ENTRY + "args = ['a', 1]", X, "args[1]", "must be a string, found 1"),
         (ENTRY + 'args = ["a\\u0000"]', X, "args[0]", "contains a NUL character"),
@@ -440,7 +443,13 @@ VARIABLE = "is no name of a variable: letters, digits and _, no digit first"
         (STDIO.replace("x", "X", 1) + ENTRY, 'mcp_servers[0] "X"', "name", "differs only in case from the"),
         (ENTRY + NAME + "'X'", 'extensions[1] "X"', "name", "only in case from the name of ext"),
         (STDIO + "enabled = 'no'", S, "enabled", 'must be true or false, found "no"'),
-        (STDIO + "headers = {}", S, "headers", 'is not a known key, did you mean "headers_from_env"?'),
+        (HTTP + "headers = {}", S, "headers", 'is not a known key, did you mean "headers_from_env"?'),
+        (STDIO + "headers = {}", S, "headers", '"headers_from_env", which belongs to transport = "str'),
+        (STDIO + "zzz = 1", S, "zzz", "env_from, ro_paths, rw_paths, network, cwd, lifetime"),
+        (HTTP + "zzz = 1", S, "zzz", "timeout_seconds, url, bearer_token_env, headers_from_env, ca_bundle"),
+        (STDIO + "allow = []", S, "allow", "belongs to [[extensions]]"),
+        (HTTP + "trusted_tools = 3", S, "trusted_tools", "belongs to [[extensions]]"),
+        (STDIO + "lifecycle = {}", S, "lifecycle", "belongs to [[extensions]]"),
         (STDIO + "trusted = true", S, "trusted", "is not a known key"),
         # [[mcp_servers]]: its transport
         (SERVER, S, "transport", 'is missing, must be "stdio" or "streamable_http"'),
@@ -489,12 +498,34 @@ def test_a_fault_is_named_by_entry_key_and_reason(
     assert fragment in problem.reason
 
 
+def test_all_faults_inside_one_value_are_said(machine: Machine) -> None:
+    text = (
+        "[[extensions]]\nname = 'a'\ncommand = 'a'\nargs = [1, 'x', 2]\nenv = { HOME = '', A = 1, B = 2 }\n"
+        "[[mcp_servers]]\nname = 'b'\ntransport = 'streamable_http'\nurl = 'http://me@example.com/#x'\n"
+        "headers_from_env = { Host = 'A', X = '9' }\n"
+    )
+    found = problems(machine, text)
+    assert [one.key for one in found if one.entry == 'extensions[0] "a"'] == [
+        *("args[0]", "args[2]", "env", "env.A", "env.B")
+    ]
+    assert [one.key for one in found if one.entry == 'mcp_servers[0] "b"'] == [
+        *("url", "url", "url", "headers_from_env.Host", "headers_from_env.X")
+    ]
+
+
 def test_a_long_value_is_cut(machine: Machine) -> None:
     (problem,) = problems(machine, ENTRY + f"network = '{'y' * 1000}'")
     assert problem.reason == f'must be true or false, found "{"y" * 60}..."'
 
 
-@pytest.mark.parametrize("text", ['args = ["s3cret\\u0000"]', 'env = { A = "s3cret\\u0000" }'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'args = ["s3cret\\u0000"]',
+        'env = { A = "s3cret\\u0000" }',
+        "args = 1\n[[extensions]]\ncommand = 'x s3cret'",
+    ],
+)
 def test_arguments_and_values_of_the_environment_are_not_quoted(machine: Machine, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(machine, ENTRY + text)
@@ -556,6 +587,7 @@ def test_a_file_that_others_may_write_is_refused(machine: Machine, mode: int) ->
     file = write(machine, "", mode=mode)
     with pytest.raises(ConfigError) as caught:
         Settings.load(machine=machine)
+    assert isinstance(caught.value, UnsafeModes)
     assert str(caught.value) == f"{file}: has mode {mode:04o}, must be writable by its owner alone"
     assert caught.value.hint == f"chmod go-w {file}"
 
@@ -591,12 +623,17 @@ def test_all_wrong_modes_are_said_and_the_first_is_cured(machine: Machine) -> No
     assert [problem.file for problem in caught.value.problems] == list(
         map(str, (machine.latch_directory, secrets, file))
     )
+    assert isinstance(caught.value, UnsafeModes)
     assert caught.value.hint == f"chmod 700 {machine.latch_directory}"
 
 
-def test_wrong_modes_and_wrong_values_are_said_together(machine: Machine) -> None:
+def test_wrong_modes_and_wrong_values_are_said_together_and_are_not_modes_alone(machine: Machine) -> None:
     machine.latch_directory.chmod(0o750)
-    assert [problem.key for problem in problems(machine, "state_dir = 1")] == [None, "state_dir"]
+    write(machine, "state_dir = 1")
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(machine=machine)
+    assert [problem.key for problem in caught.value.problems] == [None, "state_dir"]
+    assert not isinstance(caught.value, UnsafeModes)
 
 
 def test_a_directory_of_a_stranger_is_refused(machine: Machine) -> None:

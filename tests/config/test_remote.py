@@ -57,6 +57,25 @@ def test_t20_t22_an_address_is_refused_without_being_quoted(url: object, words: 
     assert words in reason and "hidden" not in reason
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        (
+            "https://me:hidden@example.com:0/a b#hidden",
+            ["without blanks", "fragment", "information", "port is not"],
+        ),
+        ("http://me@example.com/#", ["fragment", "information", "http is only for"]),
+        ("ftp://me@127.1/", ["scheme must be", "information", "host or port"]),
+        ("hidden@example.com#hidden", ["fragment", "not a URL"]),
+    ],
+)
+def test_every_fault_of_an_address_is_found(url: str, words: list[str]) -> None:
+    first = fault(check_url, url)
+    reasons = [one.reason for one in (first, *first.more)]
+    assert len(reasons) == len(words) and "hidden" not in str(reasons)
+    assert [word for word, reason in zip(words, reasons) if word not in reason] == []
+
+
 @pytest.mark.parametrize("name", ["TOKEN", "_t9", "PATH", "HOME"])
 def test_a_secret_lies_in_any_variable(name: str) -> None:
     assert check_secret_variable(name, PLACE) == name
@@ -104,6 +123,18 @@ def test_a_header_field_stands_once_in_whatever_letters() -> None:
 def test_the_value_of_a_header_field_names_a_variable() -> None:
     refused = fault(check_header_variables, {"X-Key": "sk-hidden"})
     assert refused.inside == ".X-Key" and refused.reason.endswith("not its value")
+
+
+def test_every_fault_of_header_fields_is_found() -> None:
+    first = fault(check_header_variables, {"Host": "9", "hid den": "A", "X": "B", "x": "C", "Y": ""})
+    faults = [(one.inside, one.reason.split(",")[0]) for one in (first, *first.more)]
+    assert faults == [
+        (".Host", "is set by HTTP or by the protocol itself"),
+        (".Host", "must be the name of a variable (letters"),
+        ("", "has a key that is no header name: letters"),
+        (".x", "stands there already"),
+        (".Y", "must be the name of a variable (letters"),
+    ]
 
 
 def test_header_fields_are_a_table() -> None:

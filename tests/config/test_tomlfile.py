@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from latch.config.tomlfile import load_toml, parse_toml
-from latch.errors import ConfigError, MissingDependency
+from latch.errors import ConfigError, MissingDependency, UnsafeModes
 from latch.limits import FileLimits
 
 US = (os.getuid(),)
@@ -69,10 +69,23 @@ def test_a_file_that_others_may_write_is_refused_with_the_cure(tmp_path: Path) -
     path = tmp_path / "a: b.toml"
     path.write_bytes(b"a = 1")
     path.chmod(0o664)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UnsafeModes) as caught:
         load_toml(path, trusted_uids=US)
     assert str(caught.value) == f"{path}: has mode 0664, must be writable by its owner alone"
     assert caught.value.hint == f"chmod go-w {path}"
+
+
+def test_a_file_of_a_stranger_or_one_that_is_none_is_no_matter_of_modes(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"")
+    path.chmod(0o666)
+    for place, uids, reason in (
+        (path, (os.getuid() + 1,), "belongs to uid"),
+        (tmp_path, US, "is a directory"),
+    ):
+        with pytest.raises(ConfigError, match=reason) as caught:
+            load_toml(place, trusted_uids=uids)
+        assert not isinstance(caught.value, UnsafeModes)
 
 
 def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:

@@ -1214,16 +1214,31 @@ def test_unknown_notifications_are_logged_at_debug(
 # -- nothing is kept ---------------------------------------------------------------------------------------
 
 
+def test_what_was_cancelled_or_late_before_it_was_said_is_never_said(workspace: Path) -> None:
+    trace = hosted.Trace()
+    entry = hosted.peer("--register", "", "--tool", "t")
+    with ExtensionHost.open(entry, workspace=workspace, scope=Scope.root(30), trace=trace) as host:
+        cancelled = Scope.root(30)
+        cancelled.cancel("enough")
+        with pytest.raises(Cancelled):
+            host.call_tool("t", {}, cancelled)
+        with pytest.raises(DeadlineMissed):
+            host.call_tool("t", {}, Scope.root(0))
+        assert host.failure is None
+    assert not any(message.get("method") == "tool.execute" for message in trace.told("->"))
+
+
 def test_descriptors_and_threads_are_as_before_after_many_lives(workspace: Path) -> None:
     def life(number: int) -> None:
-        host = open_peer(workspace, "--register", "", "--tool", "t")
+        silent = ["--misbehave", "silent:call"] if number % 3 == 2 else []
+        host = open_peer(workspace, "--register", "", "--tool", "t", *silent)
         if number % 3 == 0:
             host.kill()
         elif number % 3 == 1:
             host.close()
         else:
             with pytest.raises(DeadlineMissed):
-                host.call_tool("t", {}, Scope.root(0))
+                host.call_tool("t", {}, Scope.root(0.2))
             assert host.failure is not None
 
     life(0)

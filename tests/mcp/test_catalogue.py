@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import hashlib
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -224,8 +225,6 @@ def test_a_schema_that_cannot_be_used_is_told_and_keeps_its_tool(which: str) -> 
 
 
 def test_t15_a_hostile_pattern_takes_no_time(ms: float) -> None:
-    import time
-
     pattern = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
     (tool,) = built(listed("t", pattern)).tools
     began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import latch
 from latch.errors import (
     Cancelled,
+    ConfigError,
     CredentialError,
     DeadlineMissed,
     LatchError,
@@ -30,7 +32,7 @@ from tests.support import census, hosted
 from tests.support.hosted import later
 from tests.support.mcp_hosted import PEER, local, machine, opened, patient, program, recorded, remote
 from tests.support.mcp_peers import HttpPeer, read_record, told_methods
-from tests.support.servers import HOLD, REQUEST, answer, serving
+from tests.support.servers import HOLD, serving
 
 Json = Any
 
@@ -156,9 +158,8 @@ def test_a_server_that_the_probe_kills_is_started_again_and_works(
     entry = local("--era", "dual", "--misbehave", sin, env=hosted.marked(marker))
     with opened(entry, workspace, limits=patient(probe_seconds=400 * ms)) as client:
         assert client.protocol_version == "2025-11-25"
-        assert client.diagnostics == (
-            "it was started a second time, because it did not answer server/discover",
-        )
+        (note,) = client.diagnostics
+        assert note.startswith("it was started a second time, because it did not answer server/discover")
         assert client.call_tool("count", {}, scope).structured_content["count"] == 1
 
 
@@ -174,17 +175,8 @@ NOT_OPENED = {
     "silent": (("--misbehave", "silent"), DeadlineMissed, "initialize: no answer within"),
     "exits": (("--misbehave", "exit-at-once"), PeerGone, "exited with status 3"),
     "says why on stdout": (("--misbehave", "refuses-on-stdout"), PeerGone, "exited with status 1"),
-    "header mismatch": (("--misbehave", "header-mismatch"), PeerRefused, "server/discover: it says that our"),
-    "missing capability": (("--misbehave", "missing-capability"), PeerRefused, "elicitation"),
     "unsupported": (("--misbehave", "unsupported-version"), PeerRefused, "supports no version of ours"),
-    "repeated cursor": (
-        ("--misbehave", "repeat-cursor"),
-        PeerProtocolError,
-        'tools/list: the cursor "again"',
-    ),
-    "empty cursor": (("--misbehave", "empty-cursor"), PeerProtocolError, 'tools/list: the cursor ""'),
     "duplicate": (("--misbehave", "duplicate-tool"), PeerProtocolError, "listed twice"),
-    "513 tools": (("--misbehave", "tools-513"), PeerLimit, "more than 512 tools"),
     "dies in the list": (("--misbehave", "dies-mid-answer:tools/list"), PeerGone, "tools/list: exited"),
 }
 
@@ -222,7 +214,7 @@ def test_a_cancelled_start_ends_within_a_second_and_leaves_nothing(
             {"headers_from_env": {"X-A": "LATCH_A", "X-B": "LATCH_B"}},
             'headers_from_env: "LATCH_A", "LATCH_B" is not set',
         ),
-        ({"bearer_token_env": "LATCH_EMPTY"}, 'bearer_token_env: "LATCH_EMPTY" is not set'),
+        ({"bearer_token_env": "LATCH_EMPTY"}, 'bearer_token_env: "LATCH_EMPTY" is empty'),
     ],
 )
 def test_a_variable_that_is_not_set_is_named_before_anything_is_sent(
@@ -234,6 +226,40 @@ def test_a_variable_that_is_not_set_is_named_before_anything_is_sent(
         assert server.connections == 0
     assert raised.value.reason == f"{reason} in the environment of this process"
     assert (raised.value.peer, raised.value.stage) == (PEER, "start")
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"transport": "carrier-pigeon"}, "transport"),
+        ({"lifetime": "for ever"}, "lifetime"),
+        ({"timeout_seconds": 0}, "timeout_seconds"),
+        ({"timeout_seconds": 3601}, "timeout_seconds"),
+        ({"args": "--flag"}, "args"),
+        ({"command": ""}, "command"),
+        ({"transport": "streamable_http"}, "url"),
+    ],
+)
+def test_an_entry_that_no_configuration_could_hold_is_refused(workspace: Path, keys: Json, key: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        opened(replace(local(), **keys), workspace)
+    (problem,) = raised.value.problems
+    assert (problem.entry, problem.key) == ('mcp_servers "one"', key)
+
+
+@needs_sandbox
+def test_a_start_that_fails_says_where_to_look(workspace: Path, ms: float) -> None:
+    for entry, words in (
+        (local("--misbehave", "exit-at-once"), "latch sandbox -- "),
+        (remote("http://127.0.0.1:9/"), "look whether the server runs"),
+        (remote("http://127.0.0.1:9/", ca_bundle=None, bearer_token_env="LATCH_KEY"), "at url"),
+    ):
+        with pytest.raises(PeerGone) as raised:
+            opened(entry, workspace, LATCH_KEY=SECRET)
+        assert words in str(raised.value.hint)
+    with HttpPeer("--misbehave", "401") as server, pytest.raises(CredentialError) as refused:
+        opened(remote(server, bearer_token_env="LATCH_KEY"), workspace, LATCH_KEY=SECRET)
+    assert "LATCH_KEY" in str(refused.value.hint) and SECRET not in str(refused.value.hint)
 
 
 def test_a_variable_for_a_server_on_stdio_must_be_set_too(workspace: Path) -> None:
@@ -463,9 +489,7 @@ def test_what_is_odd_but_clear_is_a_result(workspace: Path, scope: Scope, sin: s
 
 
 @needs_sandbox
-@pytest.mark.parametrize(
-    "sin", ["dies-mid-answer", "silent:tools/call", "endless-line", "drip", "not-utf8-line:tools/call"]
-)
+@pytest.mark.parametrize("sin", ["dies-mid-answer", "silent:tools/call", "endless-line"])
 def test_a_lost_call_disconnects_is_never_sent_again_and_says_what_is_unknown(
     workspace: Path, scope: Scope, ms: float, marker: str, tmp_path: Path, sin: str
 ) -> None:
@@ -777,3 +801,192 @@ def test_an_end_that_is_not_proven_is_told_with_what_failed_before(
 
 def test_the_helper_shows_the_environment_it_was_given() -> None:
     assert machine(LATCH_X="y").environment["LATCH_X"] == "y"
+
+
+# -- what was mended -----------------------------------------------------------------------------------
+
+
+@needs_sandbox
+def test_a_call_that_was_cancelled_or_late_before_it_was_sent_is_never_sent(
+    workspace: Path, tmp_path: Path, scope: Scope
+) -> None:
+    record, keys = recorded(tmp_path / "record")
+    with opened(local("--era", "modern", "--record", str(record), **keys), workspace) as client:
+        given_up = Scope.root(30)
+        given_up.cancel("enough")
+        with pytest.raises(Cancelled) as raised:
+            client.call_tool("count", {}, given_up)
+        assert LOST not in str(raised.value)
+        assert LOST not in str(failed(client, Scope.root(0), "count"))
+        assert client.call_tool("count", {}, scope).structured_content["count"] == 1
+    assert told_methods(record).count("tools/call") == 1
+
+
+@needs_sandbox
+@pytest.mark.parametrize("lifetime", ["session", "call"])
+def test_a_cancel_while_a_server_that_does_not_end_is_closed_kills_it_and_is_raised(
+    workspace: Path, marker: str, ms: float, lifetime: str
+) -> None:
+    entry = local(
+        "--era", "modern", "--misbehave", "never-closes", lifetime=lifetime, env=hosted.marked(marker)
+    )
+    stop, cancelled = Scope.root(30), []
+
+    def cancel() -> None:
+        cancelled.append(time.monotonic())
+        stop.cancel("enough")
+
+    later(0.8, cancel)
+    with pytest.raises(Cancelled):
+        opened(entry, workspace, limits=patient(exit_seconds=20), scope=stop).close(stop)
+    assert time.monotonic() - cancelled[0] < 1000 * ms
+    assert not census.carriers(marker)
+
+
+@needs_sandbox
+def test_a_server_that_ends_or_chatters_between_two_calls_is_not_usable_and_nothing_is_lost(
+    workspace: Path, scope: Scope
+) -> None:
+    for body in (
+        "def call(message):\n    answer(message, content=[]); time.sleep(0.1); os._exit(0)\nserve(call)\n",
+        'def call(message):\n    answer(message, content=[]); raw(b\'{"jsonrpc": "3"}\\n\')\nserve(call)\n',
+    ):
+        with opened(program(workspace.parent, body), workspace) as client:
+            client.call_tool("t", {}, scope)
+            assert census.eventually(lambda: client.failure is not None)
+            error = disconnected(client, scope, "t")
+            assert LOST not in str(error) and LOST_BEFORE not in str(error)
+
+
+@needs_sandbox
+def test_a_result_that_a_redaction_would_spoil_is_sound(workspace: Path, scope: Scope) -> None:
+    body = (
+        "TOOLS = [{'name': 't', 'inputSchema': SCHEMA, 'outputSchema': {'properties': {'n': {'type': 'integer'}}}}]\n"
+        "def call(message):\n"
+        "    answer(message, content=[], resultType='complete', structuredContent={'n': 1234567890123})\n"
+        "serve(call, TOOLS)\n"
+    )
+    entry = program(workspace.parent, body, env_from=("NUMBER", "WORD"))
+    with opened(entry, workspace, NUMBER="12345678", WORD="complete") as client:
+        result = client.call_tool("t", {}, scope)
+    assert result.structured_content == {"n": "[redacted]90123"}
+    assert result.raw["resultType"] == "[redacted]"
+
+
+@needs_sandbox
+def test_t27_a_secret_that_a_quotation_would_cut_is_not_quoted_in_part(workspace: Path, scope: Scope) -> None:
+    for body in (
+        "raw(b'\\x7b\"jsonrpc\": \"2.0\", ' + b'n' * 45 + os.environ['TOKEN'].encode() + b'}\\n')\n" * 65,
+        "m = take(); say(id=m['id'], error={'code': -1, 'message': 'no'}); m = take()\n"
+        "answer(m, protocolVersion='v' * 290 + os.environ['TOKEN'], capabilities={})\n",
+        "m = take(); say(id=m['id'], error={'code': -1, 'message': 'no'}); m = take()\n"
+        "say(id=m['id'], error={'code': -1, 'message': os.environ['TOKEN'] + 'e' * 290})\n",
+        "name = 'n' * 290 + os.environ['TOKEN']\n"
+        "serve(None, [{'name': name, 'inputSchema': SCHEMA}] * 2)\n",
+    ):
+        entry = program(workspace.parent, body, env_from=("TOKEN",))
+        with pytest.raises(LatchError) as raised:
+            opened(entry, workspace, limits=patient(probe_seconds=0.5), TOKEN=SECRET)
+        told = str(raised.value) + str(raised.value.hint)
+        assert not any(SECRET[at : at + 6] in told for at in range(len(SECRET) - 6)), told
+
+
+@needs_sandbox
+def test_tools_of_a_server_on_stdio_need_no_sound_annotations_for_header_fields(
+    workspace: Path, scope: Scope
+) -> None:
+    schema = "{'type': 'object', 'properties': {'n': {'type': 'number', 'x-mcp-header': 'N'}}}"
+    body = (
+        f"TOOLS = [{{'name': 't', 'inputSchema': {schema}}}]\n"
+        "serve(lambda message: answer(message, content=[]), TOOLS)\n"
+    )
+    with opened(program(workspace.parent, body), workspace) as client:
+        assert client.skipped == ()
+        client.call_tool("t", {"n": 1.5}, scope)
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("pages", "reason"),
+    [
+        ("answer(m, tools=[], resultType='input_required')", "asks for more input"),
+        ("answer(m, tools=[], resultType='later')", 'resultType is "later"'),
+        ("answer(m, tools=[], nextCursor='c' * 3_000_000 + str(m['id']))", "its tools are more than"),
+    ],
+)
+def test_a_listing_that_is_none_or_never_ends_is_refused(
+    workspace: Path, scope: Scope, pages: str, reason: str
+) -> None:
+    body = (
+        "m = take(); answer(m, supportedVersions=['2026-07-28'], capabilities={'tools': {}})\n"
+        f"while True:\n    m = take(); {pages}\n"
+    )
+    with pytest.raises(PeerError, match=reason):
+        opened(program(workspace.parent, body), workspace)
+
+
+@needs_sandbox
+def test_the_schemas_of_a_listing_are_given_up_at_the_deadline(workspace: Path, ms: float) -> None:
+    body = (
+        "deep = {'type': 'object', 'allOf': [{'pattern': 'a{1,200}' * 5 + str(n)} for n in range(100)]}\n"
+        "serve(None, [{'name': str(n), 'inputSchema': deep} for n in range(500)])\n"
+    )
+    entry, began = program(workspace.parent, body, timeout_seconds=1), time.monotonic()
+    with pytest.raises(DeadlineMissed):
+        opened(entry, workspace)
+    assert time.monotonic() - began < 3000 * ms
+
+
+def test_a_call_that_fails_disconnects_the_calls_of_other_threads_as_lost(
+    workspace: Path, scope: Scope
+) -> None:
+    with HttpPeer("--era", "modern", "--misbehave", "silent:tools/call") as server:
+        client = opened(remote(server), workspace)
+        outcome: list[LatchError] = []
+        other = threading.Thread(target=lambda: outcome.append(failed(client, scope, "count")))
+        other.start()
+        time.sleep(0.3)
+        failed(client, scope.within(0.2), "count")
+        other.join(10)
+        assert isinstance(outcome[0], PeerGone) and LOST in str(outcome[0])
+        disconnected(client, scope)
+        client.close()
+
+
+def test_a_kill_ends_a_call_that_is_under_way(workspace: Path, scope: Scope) -> None:
+    with HttpPeer("--era", "modern", "--misbehave", "silent:tools/call") as server:
+        client = opened(remote(server), workspace)
+        later(0.3, client.kill)
+        began = time.monotonic()
+        error = failed(client, scope, "count")
+        assert time.monotonic() - began < 5
+        assert isinstance(error, PeerGone) and LOST in str(error)
+
+
+def test_a_mirrored_argument_that_no_header_field_should_hold_is_not_sent(
+    workspace: Path, scope: Scope
+) -> None:
+    with HttpPeer("--era", "modern") as server, opened(remote(server), workspace) as client:
+        tool = next(tool for tool in client.tools if tool.mirrors)
+        mirror = next(one for one in tool.mirrors if one.type == "string" and len(one.path) == 1)
+        with pytest.raises(UsageError, match="8192 are allowed"):
+            client.call_tool(tool.name, {mirror.path[0]: "x" * 9000}, scope)
+        assert client.failure is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"transport": "sse"}, "transport: must be"),
+        ({"lifetime": "forever"}, "lifetime: must be"),
+        ({"timeout_seconds": 0}, "timeout_seconds: must be"),
+        ({"args": "ab"}, "args: must be"),
+        ({"command": ""}, "command: is missing"),
+        ({"transport": "streamable_http", "url": ""}, "url: is missing"),
+    ],
+)
+def test_an_entry_that_no_configuration_could_hold_is_refused(
+    workspace: Path, scope: Scope, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=f'mcp_servers "one": {reason}'):
+        opened(replace(local(), **changes), workspace)

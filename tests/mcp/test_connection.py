@@ -157,8 +157,23 @@ def test_a_server_that_the_probe_ended_is_started_once_more_and_initialised() ->
         "notifications/initialized",
         "tools/list",
     ]
-    assert one.notes == ["it was started a second time, because it did not answer server/discover"]
+    (note,) = one.notes
+    assert note.startswith("it was started a second time, because it did not answer server/discover")
     assert list(one.timings) == ["start", "server/discover", "restart", "initialize", "tools/list"]
+
+
+@pytest.mark.parametrize("version", LEGACY)
+def test_a_server_that_is_known_to_be_legacy_is_not_probed_again(version: str) -> None:
+    one, transport = connection(*answers("a", version=version)[1:])
+    one.open(Scope.root(30), version=version)
+    assert methods(transport) == ["initialize", "notifications/initialized", "tools/list"]
+    assert one.version == version
+
+
+def test_a_server_that_is_known_to_be_modern_is_probed_all_the_same() -> None:
+    one, transport = connection(*answers("a"))
+    one.open(Scope.root(30), version=MODERN)
+    assert methods(transport) == ["server/discover", "tools/list"]
 
 
 def test_an_unanswered_probe_that_ended_nothing_is_followed_by_initialize() -> None:

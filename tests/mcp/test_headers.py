@@ -153,6 +153,7 @@ def test_a_broken_keyword_holds_no_annotations(keyword: str) -> None:
 
 # -- arguments ---------------------------------------------------------------------------------------
 
+MOST = 8192
 MIRRORS = (
     Mirror(("text",), "Mcp-Param-Text", "string"),
     Mirror(("number",), "Mcp-Param-Number", "integer"),
@@ -163,7 +164,7 @@ MIRRORS = (
 
 def test_each_argument_goes_into_its_field_in_order() -> None:
     arguments = {"flag": True, "nested": {"deep": "d", "other": 1}, "text": "t", "number": -42, "plain": "p"}
-    assert mirror_arguments(MIRRORS, arguments) == (
+    assert mirror_arguments(MIRRORS, arguments, max_bytes=MOST) == (
         ("Mcp-Param-Text", "t"),
         ("Mcp-Param-Number", "-42"),
         ("Mcp-Param-Flag", "true"),
@@ -185,7 +186,7 @@ def test_each_argument_goes_into_its_field_in_order() -> None:
     ids=repr,
 )
 def test_an_argument_that_is_absent_or_null_has_no_field(arguments: Json) -> None:
-    assert mirror_arguments(MIRRORS, arguments) == ()
+    assert mirror_arguments(MIRRORS, arguments, max_bytes=MOST) == ()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_an_argument_that_is_absent_or_null_has_no_field(arguments: Json) -> Non
     ],
 )
 def test_values_are_rendered_as_every_server_expects(name: str, value: Json, shown: str) -> None:
-    assert [text for _, text in mirror_arguments(MIRRORS, {name: value})] == [shown]
+    assert [text for _, text in mirror_arguments(MIRRORS, {name: value}, max_bytes=MOST)] == [shown]
 
 
 @pytest.mark.parametrize(
@@ -224,12 +225,12 @@ def test_values_are_rendered_as_every_server_expects(name: str, value: Json, sho
 )
 def test_an_argument_that_does_not_fit_is_refused_before_anything_is_sent(name: str, value: Json) -> None:
     with pytest.raises(UsageError, match=f'the argument "{name}" does not fit its type'):
-        mirror_arguments(MIRRORS, {name: value})
+        mirror_arguments(MIRRORS, {name: value}, max_bytes=MOST)
 
 
 def test_the_path_of_a_nested_argument_is_named() -> None:
     with pytest.raises(UsageError, match=r'"nested\.deep" does not fit its type string'):
-        mirror_arguments(MIRRORS, {"nested": {"deep": 1}})
+        mirror_arguments(MIRRORS, {"nested": {"deep": 1}}, max_bytes=MOST)
 
 
 # -- values ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from latch.errors import CredentialError
 from latch.mcp.secrets import read_secrets
 from latch.settings import McpServerSettings
 
-KNOWN = {"TOKEN": "open-sesame", "KEY": "k-1", "EMPTY": "", "OTHER": "nobody asked"}
+KNOWN = {"TOKEN": "open-sesame", "KEY": "k-1", "EMPTY": "", "PREFIXED": "Bearer k-1", "BROKEN": "k-1\n"}
 
 
 def remote(**keys: object) -> McpServerSettings:
@@ -36,10 +36,13 @@ def test_a_server_on_stdio_is_handed_what_the_entry_names() -> None:
     ("keys", "reason"),
     [
         ({"bearer_token_env": "ABSENT"}, 'bearer_token_env: "ABSENT" is not set'),
-        ({"bearer_token_env": "EMPTY"}, 'bearer_token_env: "EMPTY" is not set'),
+        ({"bearer_token_env": "EMPTY"}, 'bearer_token_env: "EMPTY" is empty in'),
+        ({"bearer_token_env": "PREFIXED"}, 'bearer_token_env: "PREFIXED" begins with "Bearer"'),
+        ({"bearer_token_env": "BROKEN"}, 'bearer_token_env: "BROKEN" holds a character that no header'),
+        ({"headers_from_env": {"A": "KEY", "B": "BROKEN"}}, 'headers_from_env: "BROKEN" holds a character'),
         (
-            {"headers_from_env": {"A": "ABSENT", "B": "EMPTY", "C": "KEY"}},
-            'headers_from_env: "ABSENT", "EMPTY" is',
+            {"headers_from_env": {"A": "ABSENT", "B": "AWAY", "C": "KEY"}},
+            'headers_from_env: "ABSENT", "AWAY" is',
         ),
         ({"env_from": ("KEY", "ABSENT")}, 'env_from: "ABSENT" is not set'),
     ],
@@ -58,6 +61,6 @@ def test_a_value_that_no_field_can_have_is_refused_and_not_quoted(key: str, valu
     keys: dict[str, object] = {key: "TOKEN" if key == "bearer_token_env" else {"X-Key": "TOKEN"}}
     with pytest.raises(CredentialError) as raised:
         read_secrets(remote(**keys), {"TOKEN": value})
-    assert raised.value.reason.startswith(f"{key}: the value of the header ")
+    assert raised.value.reason.startswith(f'{key}: "TOKEN" holds a character that no header')
     assert (raised.value.peer, raised.value.stage) == ('MCP server "far"', "start")
     assert "open" not in str(raised.value) and "Evil" not in str(raised.value)

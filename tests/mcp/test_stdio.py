@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import pytest
 
@@ -32,6 +32,7 @@ from latch.system.machine import Machine
 from latch.system.sandbox import Sandbox
 from latch.system.scope import Scope
 from latch.wire.jsonrpc import Failure, Response
+from latch.wire.httpfields import Redactor
 from tests.support import census, hosted
 from tests.support.hosted import later
 from tests.support.mcp_hosted import PEER, local, patient, program, recorded
@@ -60,7 +61,7 @@ class Line:
         *,
         version: str | None = MODERN,
         limits: Limits | None = None,
-        scrub: Callable[[str], str] | None = None,
+        redactor: Redactor | None = None,
     ) -> None:
         self.limits = limits or patient()
         self.said = McpConversation(self.limits, client_version="9")
@@ -73,7 +74,7 @@ class Line:
             peer=PEER,
             environment=dict(entry.env),
             conversation=self.said,
-            scrub=scrub,
+            redactor=redactor,
         )
 
     def call(self, name: str, scope: Scope, **arguments: Json) -> Response | Failure:
@@ -260,21 +261,21 @@ def test_a_line_of_bytes_that_are_no_text_is_noise_and_quoted_safely(workspace: 
 def test_t27_noise_and_stderr_are_scrubbed(workspace: Path, scope: Scope) -> None:
     body = (
         "def call(message):\n"
-        "    raw(b'token secret\\n'); sys.stderr.write('secret too'); sys.stderr.flush(); os._exit(3)\n"
+        "    raw(b'token secret-9\\n'); sys.stderr.write('secret-9 too'); sys.stderr.flush(); os._exit(3)\n"
         "serve(call)\n"
     )
     entry = program(workspace.parent, body)
-    with started(workspace, entry=entry, scrub=lambda text: text.replace("secret", "[redacted]")) as line:
+    with started(workspace, entry=entry, redactor=Redactor(["secret-9"])) as line:
         error = lost(line, scope, "t")
         assert line.transport.stderr_tail == "[redacted] too"
     assert "secret" not in str(error) and str(error).count("[redacted]") == 2
 
 
 def test_t27_noise_is_scrubbed_before_it_is_cut(workspace: Path, scope: Scope) -> None:
-    body = "def call(message):\n    raw(b'secret' + b'x' * 297 + b'\\n'); os._exit(3)\nserve(call)\n"
+    body = "def call(message):\n    raw(b'secret-9' + b'x' * 297 + b'\\n'); os._exit(3)\nserve(call)\n"
     entry = program(workspace.parent, body)
-    with started(workspace, entry=entry, scrub=lambda text: text.replace("secret", "")) as line:
-        assert "ret" not in str(lost(line, scope, "t")).partition("no messages")[2]
+    with started(workspace, entry=entry, redactor=Redactor(["secret-9"])) as line:
+        assert "ret-9" not in str(lost(line, scope, "t")).partition("no messages")[2]
 
 
 # -- what breaks -------------------------------------------------------------------------------------
@@ -304,7 +305,6 @@ def test_a_line_without_end_is_bounded(workspace: Path, scope: Scope) -> None:
 
 
 BROKEN = {
-    "no utf-8": ("--misbehave", "not-utf8-line"),
     "a batch": ("--misbehave", "batch"),
     "a question": ("--misbehave", "asks-sampling"),
 }
@@ -617,3 +617,29 @@ def test_what_the_process_of_a_peer_sees_is_its_own(workspace: Path, scope: Scop
     )
     assert "OWN" in seen["names"] and not set(seen["names"]) & {"LATCH_DIRECTORY", "PYTEST_CURRENT_TEST"}
     assert "PYTEST_CURRENT_TEST" in Machine.read().environment and os.getcwd() != "/run/peer"
+
+
+def test_a_line_that_is_no_utf8_or_no_json_is_skipped_and_counted(workspace: Path, scope: Scope) -> None:
+    body = (
+        "def call(message):\n"
+        '    raw(b\'{"jsonrpc": "2.0", \\xff}\\n\'); raw(b\'{"jsonrpc": "2.0", "id": 1,\\n\')\n'
+        "    answer(message, content=[])\n"
+        "serve(call)\n"
+    )
+    with started(workspace, entry=program(workspace.parent, body)) as line:
+        assert isinstance(line.call("t", scope), Response)
+        assert line.transport.noise_lines == 2
+
+
+def test_what_comes_after_an_answer_in_one_piece_does_not_undo_it(workspace: Path, scope: Scope) -> None:
+    body = (
+        "def call(message):\n"
+        "    answer = json.dumps({'jsonrpc': '2.0', 'id': message['id'], 'result': {'content': []}})\n"
+        '    raw(answer.encode() + b\'\\n{"jsonrpc": "1.0"}\\n\')\n'
+        "serve(call)\n"
+    )
+    with started(workspace, entry=program(workspace.parent, body)) as line:
+        assert isinstance(line.call("t", scope), Response)
+        assert isinstance(line.transport.failure, PeerProtocolError)
+        with pytest.raises(PeerProtocolError, match='jsonrpc must be "2.0"'):
+            line.call("t", scope)

@@ -211,21 +211,23 @@ def test_answers_come_as_json_or_as_events(scope: Scope, era: str, form: str) ->
 
 
 @pytest.mark.parametrize(
-    "sin",
+    ("form", "sin"),
     [
-        "sse-crlf",
-        "sse-cr",
-        "sse-multiline",
-        "sse-keepalive",
-        "sse-priming",
-        "sse-bom",
-        "half-utf8:0.05",
-        "string-id",
-        "double-answer",
-        "no-id-error:null",
+        ("sse", "sse-crlf"),
+        ("sse", "sse-cr"),
+        ("sse", "sse-multiline"),
+        ("sse", "sse-keepalive"),
+        ("sse", "sse-priming"),
+        ("sse", "sse-bom"),
+        ("sse", "double-answer"),
+        ("json", "half-utf8:0.05"),
+        ("sse", "half-utf8:0.05"),
+        ("json", "string-id"),
+        ("sse", "string-id"),
+        ("json", "no-id-error:null"),
+        ("sse", "no-id-error:null"),
     ],
 )
-@pytest.mark.parametrize("form", ["json", "sse"])
 def test_what_is_odd_but_clear_is_understood(scope: Scope, sin: str, form: str) -> None:
     with HttpPeer("--era", "modern", "--answer", form, "--misbehave", sin) as server, Wire(server) as wire:
         for number in range(2):
@@ -238,12 +240,11 @@ def test_what_is_odd_but_clear_is_understood(scope: Scope, sin: str, form: str) 
 
 
 def test_a_stream_may_be_cut_anywhere(scope: Scope) -> None:
-    whole = stream(
-        b'{"jsonrpc":"2.0","method":"n"}', result(1, text="caf\u00e9 \u2028").replace(b"\\u", b"\\u")
-    )
-    head, _, body = whole.partition(b"\r\n\r\n")
-    body = body.replace(b"\n", b"\r\n")
-    pieces = [bytes([byte]) for byte in body]
+    said_first = b'{"jsonrpc":"2.0","method":"n"}'
+    last = '{"jsonrpc":"2.0","id":1,"result":{"text":"caf\u00e9 \u2028"}}'.encode()
+    head, _, body = stream(said_first, last).partition(b"\r\n\r\n")
+    # inside of a character, and between CR and LF
+    pieces = [bytes([byte]) for byte in body.replace(b"\n", b"\r\n")]
     with serving([REQUEST, head + b"\r\n\r\n", *pieces]) as server, Wire(server) as wire:
         said = wire.call("echo", scope)
     assert isinstance(said, Response) and said.result == {"text": "caf\u00e9 \u2028"}
@@ -511,7 +512,7 @@ def test_what_is_no_verdict_about_the_era_is_told_and_nothing_follows(
 
 
 def test_a_redirect_without_target_and_one_of_any_length_are_told(scope: Scope) -> None:
-    for fields, shown in (((), '"nowhere"'), (("Location: /" + "x" * 5000,), '..."')):
+    for fields, shown in (((), '"nowhere"'), (("Location: /" + "x" * 5000,), "a text of 5001")):
         with serving([REQUEST, answer(b"", *fields, status="302 Found")]) as server, Wire(server) as wire:
             error = lost(wire, scope)
             assert shown in error.reason and len(error.reason) < 500
@@ -583,6 +584,7 @@ UNSAID = {
     "200 and a page": answer(b"<html>", "Content-Type: text/html"),
     "200 and no message": answer(b"{}", JSON),
     "200 and another id": answer(result(99), JSON),
+    "a stream and no answer": stream(b'{"jsonrpc":"2.0","method":"n"}'),
     "an endpoint": b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: endpoint\ndata: /m\n\n",
 }
 
@@ -603,9 +605,7 @@ def test_a_failing_server_without_an_error_of_the_protocol_is_an_outage(scope: S
             wire.transport.probe(wire.said.discover(MODERN), scope)
 
 
-@pytest.mark.parametrize(
-    "script", [[REQUEST], [REQUEST, RESET], [REQUEST, stream(b'{"jsonrpc":"2.0","method":"n"}')]]
-)
+@pytest.mark.parametrize("script", [[REQUEST], [REQUEST, RESET]])
 def test_an_outage_is_no_verdict(scope: Scope, script: Any) -> None:
     with serving(script) as server, Wire(server, version=None) as wire:
         with pytest.raises(PeerGone):
@@ -809,12 +809,12 @@ def test_a_stream_that_a_legacy_server_closed_is_taken_up_where_it_ended(
         wire.initialise(scope)
         assert wire.structured("count", scope)["count"] == 1
     lines = [line for line in read_record(record) if "method" in line]
-    assert [line["method"] for line in lines] == ["POST", "POST", "POST", "GET"]
-    sent = {name.lower(): value for name, value in lines[-1]["headers"]}
+    assert [line["method"] for line in lines] == ["POST", "POST", "POST", "GET", "DELETE"]
+    sent = {name.lower(): value for name, value in lines[-2]["headers"]}
     assert (sent["last-event-id"], sent["accept"]) == ("event-1", "text/event-stream")
     assert sent["mcp-protocol-version"] == LEGACY and "mcp-session-id" in sent
     # never at once, or a server that closes for ever would be asked without pause
-    assert lines[-1]["at"] - lines[-2]["at"] >= max(retry / 1000, 0.05)
+    assert lines[-2]["at"] - lines[-3]["at"] >= max(retry / 1000, 0.05)
 
 
 def test_a_stream_that_names_no_time_is_taken_up_after_ours(scope: Scope, ms: float) -> None:

@@ -68,7 +68,11 @@ class Done:
         """The error that its last line must be, its result being empty and its status the one told."""
         assert self.out == b"", self
         value = json.loads(self.err.splitlines()[-1])
-        assert list(value) == ["error"] and set(value["error"]) == {"code", "message", "hint", "exit"}, value
+        known = {"code", "message", "hint", "exit"}
+        assert list(value) == ["error"] and known <= set(value["error"]) <= known | {
+            "errors",
+            "result",
+        }, value
         return value["error"]
 
 

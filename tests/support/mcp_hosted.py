@@ -137,6 +137,7 @@ class ScriptedTransport:
         self.log: list[str] = []
         self.scopes: list[Scope] = []
         self.noise_lines = 0
+        self.repeats_arguments = True
         self.stderr_tail = ""
         self.failure: LatchError | None = None
         self._script: Iterator[Any] = iter(script)

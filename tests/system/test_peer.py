@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import pytest
 
@@ -31,6 +31,7 @@ from latch.system.peer import Entry, PeerProcess, prepare_entry, problem_of
 from latch.system.planning import Prepared
 from latch.system.sandbox import Sandbox
 from latch.system.scope import Scope
+from latch.wire.httpfields import Redactor
 from tests.support import census, hosted
 
 Json = Any
@@ -60,7 +61,7 @@ def prepared_for(
 
 @contextmanager
 def running(
-    workspace: Path, body: str, *, scrub: Callable[[str], str] | None = None, **changes: Any
+    workspace: Path, body: str, *, redactor: Redactor | None = None, **changes: Any
 ) -> Iterator[PeerProcess]:
     """Start a peer that runs *body*; nothing of it is left."""
     marker = hosted.new_marker()
@@ -68,7 +69,7 @@ def running(
     sandbox = Sandbox(entry.sandbox)
     bubblewrap = sandbox.ready(scope, wanted=PEER, workspace=workspace, network=False)
     prepared = prepared_for(entry, sandbox, workspace, bubblewrap.features, **hosted.marked(marker))
-    process = PeerProcess(sandbox, prepared, sandbox.start(prepared, scope), peer=PEER, scrub=scrub)
+    process = PeerProcess(sandbox, prepared, sandbox.start(prepared, scope), peer=PEER, redactor=redactor)
     try:
         yield process
     finally:
@@ -180,8 +181,8 @@ def test_an_end_that_we_made_is_told_with_the_error(sandbox: Path, workspace: Pa
 def test_the_last_words_and_the_status_of_one_that_died_are_told(
     sandbox: Path, workspace: Path, scope: Scope
 ) -> None:
-    body = "import sys; sys.stderr.write('no  such\\nfile '); sys.exit(3)"
-    with running(workspace, body, scrub=lambda text: text.replace("file", "[redacted]")) as process:
+    body = "import sys; sys.stderr.write('no  such\\nfile-9000 '); sys.exit(3)"
+    with running(workspace, body, redactor=Redactor(["file-9000"])) as process:
         wait_for_end(process, scope)
         process.was_heard = True
         error = process.end(PeerGone("ended", peer=PEER, stage="call"), scope)
@@ -353,3 +354,15 @@ def test_a_problem_names_the_file_it_came_from() -> None:
         own = replace(entry, sandbox=SandboxSettings(config_file=Path("/etc/latch.toml")))
         assert str(problem_of(entry, "t", "is bad")) == 'settings: t "small": is bad'
         assert str(problem_of(own, "t", "is bad", "key")) == '/etc/latch.toml: t "small": key: is bad'
+
+
+def test_t27_a_secret_that_the_tail_begins_in_the_middle_of_is_not_shown(
+    sandbox: Path, workspace: Path, scope: Scope
+) -> None:
+    secret = "A1b2C3d4E5f6G7h8"
+    body = f"import sys; sys.stderr.write({secret!r} + 'x' * (8192 - 10)); sys.exit(3)"
+    with running(workspace, body, redactor=Redactor([secret])) as process:
+        wait_for_end(process, scope)
+        assert process.child.is_stderr_cut
+        shown = process.stderr_text()
+    assert set(shown) == {"x"} and len(shown) > 8000

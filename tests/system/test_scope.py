@@ -135,6 +135,20 @@ ROWS: list[tuple[str, Callable[[Scope], Scope], str, float, bool]] = [
         10,
         False,
     ),
+    (
+        "a stage of the same peer",
+        lambda root: root.within(3, peer="p", stage="s").within(None, stage="t", missing="answer"),
+        "p: t: no answer within 3 s",
+        3,
+        True,
+    ),
+    (
+        "the caller's, for a stage of the same peer",
+        lambda root: root.within(60, peer="p").within(None, peer="p", stage="t"),
+        "p: t: not done within the caller's 10 s",
+        10,
+        False,
+    ),
     ("nothing new", lambda root: root.within(None, missing="lock"), "no lock within 10 s", 10, True),
     ("root", lambda root: root, "not done within 10 s", 10, True),
     (

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from latch.errors import ConfigError, MissingDependency
-from latch.system.tls import handshake_fault, tls_context
+from latch.system.tls import Authorities, find_authorities, handshake_fault, tls_context
 from tests.support.servers import CERTIFICATES
 
 AUTHORITY = CERTIFICATES / "authority.pem"
@@ -47,12 +47,25 @@ def test_the_first_source_that_is_named_counts_and_must_be_usable(tmp_path: Path
     with pytest.raises(ConfigError) as caught:
         tls_context(ca_bundle=absent if named == "ca_bundle" else None, environment=environment)
     assert str(caught.value).startswith(f"{absent}: the authorities of {named} cannot be used: No such file")
+    assert caught.value.hint == "name the authority's certificate in ca_bundle or LATCH_CA_BUNDLE"
 
 
 @pytest.mark.parametrize("named", ["LATCH_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"])
 def test_a_named_bundle_is_trusted_alone(named: str) -> None:
     context = tls_context(ca_bundle=None, environment={named: str(AUTHORITY)})
     assert names_in(context) == ["Latch test authority"]
+
+
+def test_who_is_trusted_is_told_with_the_source_without_a_look_into_it(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pem"
+    empty.touch()
+    environment = {"SSL_CERT_FILE": "/absent"}
+    for how, found in (
+        ({"ca_bundle": Path("/absent"), "environment": environment}, Authorities("/absent", "ca_bundle")),
+        ({"ca_bundle": None, "environment": environment}, Authorities("/absent", "SSL_CERT_FILE")),
+        ({"ca_bundle": None, "environment": {}}, Authorities(str(empty), "the system's store")),
+    ):
+        assert find_authorities(**how, system_bundles=(str(empty),)) == found
 
 
 def test_an_empty_variable_names_nothing(tmp_path: Path) -> None:
@@ -92,8 +105,12 @@ def test_without_a_store_the_bundle_of_requests_is_used(monkeypatch: pytest.Monk
 def test_without_a_store_and_without_requests_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "requests", None)
     monkeypatch.setitem(sys.modules, "requests.certs", None)
-    with pytest.raises(MissingDependency, match="requests is not installed, needed for https"):
+    with pytest.raises(MissingDependency, match="requests is not installed, needed for https") as caught:
         tls_context(ca_bundle=None, environment={}, system_bundles=())
+    assert (
+        caught.value.hint
+        == "install the distribution's ca-certificates, or install the Python package requests"
+    )
 
 
 def test_variables_of_the_process_have_no_effect(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("sandbox")
 LOST = "whether the call took effect is unknown"
 # A second, for whoever presses the keys; the interpreter's end is in it.
 PROMPT_MS = 1000
-KILLS = 60 if os.environ.get("LATCH_SOAK") == "1" else 6
+KILLS = 60 if os.environ.get("LATCH_SOAK") == "1" else 4
 LOOKS_AROUND = """
 import json, os, sys
 def look(path):
@@ -237,10 +237,8 @@ def test_a_process_for_every_call_and_a_catalogue_that_changes(
     [
         ("dies-mid-answer", latch.PeerGone),
         ("drip", latch.DeadlineMissed),
-        ("late-answer:30", latch.DeadlineMissed),
         ("half-utf8:30", latch.DeadlineMissed),
         ("endless-line", latch.PeerLimit),
-        ("noise-65:65:tools/call", latch.PeerLimit),
     ],
 )
 def test_whatever_becomes_of_an_answer_it_is_bounded_and_the_call_made_once(

@@ -12,13 +12,13 @@ import argparse
 import json
 from typing import Iterable, Mapping, NamedTuple, Union
 
-from ...errors import ApprovalNeeded, Denied, LatchError, PeerRefused, UsageError, WireError
+from ...errors import ApprovalNeeded, Denied, PeerRefused, UsageError, WireError
 from ...extensions.hooks import Decision
 from ...extensions.host import ExtensionHost
 from ...limits import DEFAULT
 from ...mcp.client import McpClient
 from ...mcp.results import McpResult
-from ...settings import McpServerSettings, Settings
+from ...settings import McpServerSettings, Settings, subject_of
 from ...system.scope import Scope
 from ...tools.assembly import extension_openings, sandbox_for, server_openings
 from ...tools.extension_hooks import ask_guards, transform
@@ -26,7 +26,7 @@ from ...tools.names import catalogue_names, server_of
 from ...tools.peers import close_peers, kill_peers, open_peers
 from ...wire.excerpts import shorten
 from ...wire.jsontext import Json, parse_json
-from ..context import configuration_file, configured_hint, load_settings
+from ..context import check_enabled, configuration_file, configured_hint, load_settings
 from ..terminal import Terminal
 
 __all__ = ["configure", "run"]
@@ -54,13 +54,14 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
     server = _server(options, settings, owner, name)
     peers = _open(options, settings, io, server=server, needed=owner if server is None else server.name)
     hosts = [peer for peer in peers if isinstance(peer, ExtensionHost)]
+    tool = None
     try:
         tool = _find(peers, owner, name)
         result = _call(hosts, tool, arguments, options.scope)
     except PeerRefused as error:
         _close(peers, options.scope, io)
         _show_stderr(peers, options, io)
-        hint = error.hint or _hint_stderr(peers, options, error)
+        hint = error.hint or (None if tool is None else _hint_stderr(options, tool.peer))
         io.error(str(error), code=error.code, exit_status=1, hint=hint)
         return 1
     except BaseException as failure:
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace, io: Terminal) -> int:
         raise
     _close(peers, options.scope, io)
     if isinstance(result, McpResult):
-        return _show_server_result(tool, result, io)
+        return _show_server_result(tool, result, peers, options, io)
     _show(tool, result, result, io)
     return 0
 
@@ -118,15 +119,15 @@ def _server(
     wanted = server_of(name) if owner is None else owner
     for entry in (*settings.extensions, *settings.mcp_servers):
         if entry.name == wanted:
-            if not entry.enabled:
-                kind = "MCP server" if isinstance(entry, McpServerSettings) else "extension"
-                raise UsageError(
-                    f'{kind} "{wanted}" is disabled', hint=f"set enabled = true in {settings.file}"
-                )
+            check_enabled(entry, settings)
             return entry if isinstance(entry, McpServerSettings) else None
     if owner is not None:
         hint = configured_hint(options, settings, "extensions", "mcp_servers")
         raise UsageError(f'no extension or MCP server "{owner}" is configured', hint=hint)
+    if any(entry.name == name for entry in settings.mcp_servers):
+        raise UsageError(
+            f'"{name}" is an MCP server, not a tool', hint=f"latch mcp tools {name} lists its tools"
+        )
     if not any(entry.enabled for entry in settings.extensions):
         file = configuration_file(options, settings)
         hint = f"no extension is enabled; add [[extensions]] or [[mcp_servers]] to {file}"
@@ -151,7 +152,7 @@ def _open(
     ]
 
     def tell(peer: _Peer) -> None:
-        io.progress(f"{_subject(peer)} is ready")
+        io.progress(f"{subject_of(peer.settings)} is ready")
 
     return open_peers(openings, scope=options.scope, needed=needed, on_ready=tell)
 
@@ -170,14 +171,24 @@ def _find(peers: list[_Peer], owner: str | None, name: str) -> _Tool:
         if (tool.peer.name, tool.name) == (owner, name) or (owner is None and tool.catalogue_name == name):
             return tool
     if owner is not None:
-        subject = next(_subject(peer) for peer in peers if peer.name == owner)
+        peer = next(peer for peer in peers if peer.name == owner)
+        for one in peer.skipped if isinstance(peer, McpClient) else ():
+            if one.name == name:
+                raise UsageError(
+                    f'{subject_of(peer.settings)} has a tool "{name}", which was left out: {one.reason}'
+                )
         offered = [tool.name for tool in tools if tool.peer.name == owner]
-        raise UsageError(f'{subject} has no tool "{name}"', hint=f"known are: {_listed(offered)}")
+        raise UsageError(
+            f'{subject_of(peer.settings)} has no tool "{name}"', hint=f"known are: {_listed(offered)}"
+        )
     if any(peer.name == name for peer in peers):
         own = [f"{name}/{tool.name}" for tool in tools if tool.peer.name == name]
         raise UsageError(f'"{name}" is an extension, not a tool', hint=f"its tools are: {_listed(own)}")
     known = [tool.catalogue_name for tool in tools]
-    raise UsageError(f'there is no tool "{name}"', hint=f"known are: {_listed(known)}")
+    raise UsageError(
+        f'there is no tool "{name}"',
+        hint=f"NAME/TOOL calls one of an MCP server; known are: {_listed(known)}",
+    )
 
 
 def _extension_tools(hosts: list[ExtensionHost]) -> list[_Tool]:
@@ -221,13 +232,26 @@ def _show(tool: _Tool, result: Json, shown: Json, io: Terminal) -> None:
         io.result(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, indent=2))
 
 
-def _show_server_result(tool: _Tool, result: McpResult, io: Terminal) -> int:
-    text_only = all(block.get("type") == "text" for block in result.content)
+def _show_server_result(
+    tool: _Tool, result: McpResult, peers: list[_Peer], options: argparse.Namespace, io: Terminal
+) -> int:
+    text_only = bool(result.content) and all(block.get("type") == "text" for block in result.content)
     if not result.is_error:
-        _show(tool, result.raw, result.text if text_only and result.content else result.raw, io)
+        _show(tool, result.raw, result.text if text_only else result.raw, io)
         return 0
-    said = shorten(result.text, DEFAULT.mcp.max_quoted_chars) or "no reason given"
-    io.error(f"{_subject(tool.peer)}: {tool} failed: {said}", code="tool_failed", exit_status=1)
+    _show_stderr(peers, options, io)
+    failed = f"{subject_of(tool.peer.settings)}: {tool} failed"
+    said = shorten(result.text, DEFAULT.mcp.max_quoted_chars)
+    io.error(
+        f"{failed}: {said}" if io.as_json and said else failed,
+        code="tool_failed",
+        exit_status=1,
+        hint=_hint_stderr(options, tool.peer),
+        details={"result": result.raw},
+    )
+    if not io.as_json:
+        # NOTE: whole, because what a tool says of its failure is its result.
+        io.diagnostic((result.text if text_only else json.dumps(result.raw, indent=2)) + "\n")
     return 1
 
 
@@ -235,16 +259,12 @@ def _show_stderr(peers: list[_Peer], options: argparse.Namespace, io: Terminal) 
     for peer in peers if options.verbose else ():
         tail = peer.stderr_tail.rstrip("\n")
         if tail:
-            io.diagnostic(f"{_subject(peer)} wrote to standard error:\n{tail}\n")
+            io.diagnostic(f"{subject_of(peer.settings)} wrote to standard error:\n{tail}\n")
 
 
-def _hint_stderr(peers: list[_Peer], options: argparse.Namespace, error: LatchError) -> str | None:
-    wrote = any(peer.stderr_tail.strip() for peer in peers if _subject(peer) == error.peer)
-    return "latch -v call shows what it wrote to standard error" if wrote and not options.verbose else None
-
-
-def _subject(peer: _Peer) -> str:
-    return f'{"extension" if isinstance(peer, ExtensionHost) else "MCP server"} "{peer.name}"'
+def _hint_stderr(options: argparse.Namespace, peer: _Peer) -> str | None:
+    wrote = peer.stderr_tail.strip() and not options.verbose
+    return "latch -v call shows what it wrote to standard error" if wrote else None
 
 
 def _close(peers: list[_Peer], scope: Scope, io: Terminal) -> None:

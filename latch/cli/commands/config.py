@@ -1,4 +1,8 @@
-"""``latch config show [--origin]``: the settings in force and where each comes from. Creates nothing."""
+"""``latch config show [--origin]``: the settings in force and where each comes from. Creates nothing.
+
+Values of ``env`` and queries are left out. Words of ``args`` are shown, here as in the lists of entries:
+whoever looks at the processes of the machine sees them anyway, and an operator needs them.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,11 @@ from ...settings import ExtensionSettings, McpServerSettings, Settings
 from ..context import load_settings
 from ..terminal import Terminal
 
-__all__ = ["configure", "run"]
+__all__ = ["VERBS", "configure", "run"]
 
-# What an operator hands into a sandbox, or writes into a query, may be a secret; its name is enough here.
+VERBS = ("show",)
+
+# A value of env, or what is written into a query, may be a secret; that it is there is enough here.
 _HIDDEN = "(set)"
 
 

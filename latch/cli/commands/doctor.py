@@ -24,6 +24,7 @@ from ...settings import Settings
 from ...system import kernelcalls
 from ...system.bubblewrap import HARDENING_OPTIONS, Bubblewrap
 from ...system.cgroup import NO_LIMIT, can_make_pids_groups, pids_groups
+from ...system.ledger import check_state
 from ...system.machine import Machine
 from ...system.sandbox import Sandbox
 from ...system.spawner import hardening
@@ -37,7 +38,6 @@ __all__ = ["configure", "find_kernel", "run"]
 
 # distribution, import name, what needs it
 _PACKAGES = (
-    ("requests", "requests", "HTTP"),
     ("PyYAML", "yaml", "skills"),
     ("tomli", "tomli", "configuration on Python below 3.11"),
 )
@@ -159,22 +159,28 @@ def _settings(options: argparse.Namespace) -> tuple[Settings, list[Finding]]:
 
 
 def _places(machine: Machine, settings: Settings) -> Iterator[Finding]:
+    yield _place("directory", machine.latch_directory)
     state = machine.state_directory_of(settings.sandbox)
-    for subject, path in (("directory", machine.latch_directory), ("state", state)):
-        try:
-            mode = stat.S_IMODE(os.stat(path).st_mode)
-        except FileNotFoundError:
-            yield Finding(subject, "ok", f"{path} (made when needed)")
-        except OSError as error:
-            yield Finding(
-                subject, "fail", f"{path}: {error.strerror}", "set LATCH_DIRECTORY to a place of yours", 2
-            )
-        else:
-            if not os.access(path, os.W_OK):
-                cure = "set LATCH_DIRECTORY or state_dir to a directory that can be written"
-                yield Finding(subject, "note", f"{path} cannot be written, so nothing can be started", cure)
-            else:
-                yield Finding(subject, "ok", f"{path} (mode {mode:04o})")
+    try:
+        check_state(state, machine.uid)
+    except LatchError as error:
+        yield Finding("state", "fail", str(error), error.hint, exit_status(error))
+    else:
+        yield _place("state", state)
+
+
+def _place(subject: str, path: Path) -> Finding:
+    try:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return Finding(subject, "ok", f"{path} (made when needed)")
+    except OSError as error:
+        cure = "set LATCH_DIRECTORY to a place of yours"
+        return Finding(subject, "fail", f"{path}: {error.strerror}", cure, 2)
+    if not os.access(path, os.W_OK):
+        cure = "set LATCH_DIRECTORY or state_dir to a directory that can be written"
+        return Finding(subject, "note", f"{path} cannot be written, so nothing can be started", cure)
+    return Finding(subject, "ok", f"{path} (mode {mode:04o})")
 
 
 def _sandbox(

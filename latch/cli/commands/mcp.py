@@ -1,4 +1,8 @@
-"""``latch mcp``: the configured servers; with ``--check`` what each is; ``tools NAME``: what one offers."""
+"""``latch mcp``: the configured servers; with ``--check`` what each is; ``tools NAME``: what one offers.
+
+The list shows ``args`` as they are written, which any process of the machine could see as well, and a ``url``
+without its query.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,12 @@ import argparse
 
 from ...errors import UsageError
 from ...settings import McpServerSettings, Settings
-from ..context import configuration_file, configured_hint, load_settings
+from ..context import check_enabled, configuration_file, configured_hint, load_settings
 from ..terminal import Terminal
 
-__all__ = ["configure", "run"]
+__all__ = ["VERBS", "configure", "run"]
+
+VERBS = ("tools",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="connect the enabled ones, or those named, list what they are, disconnect; calls nothing",
     )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    # NOTE: argparse would show a verb that may be left out as one that is needed.
+    parser.usage = "%(prog)s [OPTIONS] [--check [NAME ...]] [VERB ...]"
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", prog=parser.prog)
     tools = verbs.add_parser(
         "tools", help="connect one server and list its tools", description="Connect one and list its tools."
     )
@@ -62,6 +70,7 @@ def _list(options: argparse.Namespace, settings: Settings, io: Terminal) -> None
 def _named(settings: Settings, options: argparse.Namespace, name: str) -> McpServerSettings:
     for entry in settings.mcp_servers:
         if entry.name == name:
+            check_enabled(entry, settings)
             return entry
     hint = configured_hint(options, settings, "mcp_servers")
     raise UsageError(f'no MCP server "{name}" is configured', hint=hint)

@@ -11,7 +11,9 @@ import pytest
 
 from tests.support.command_line import Operator
 from tests.support.fake_bwrap import RAN, failing_bwrap
+from tests.support.mcp_hosted import answered
 from tests.support.mcp_peers import HttpPeer, told_methods
+from tests.support.servers import serving
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.usefixtures("sandbox")
@@ -186,7 +188,8 @@ def test_an_unknown_tool_is_answered_with_those_there_are(operator: Operator) ->
     operator.configure(operator.peer("--register", "", "--tool", "lock the door", "--tool", "b"))
     assert operator.run("call", "--json", "one/none").error["hint"] == "known are: lock the door, b"
     mapped = f"ext_one_{hashlib.sha256(b'lock the door').hexdigest()[:24]}"
-    assert operator.run("call", "--json", "none").error["hint"] == f"known are: {mapped}, b"
+    hint = operator.run("call", "--json", "none").error["hint"]
+    assert hint == f"NAME/TOOL calls one of an MCP server; known are: {mapped}, b"
 
 
 def test_the_file_to_write_is_named_where_there_is_none(operator: Operator) -> None:
@@ -394,7 +397,7 @@ SERVER_FAILURES = {
     "tool failed": ((), {}, ("far/fail", '{"message": "no such file"}'), 1, "tool_failed",
         f'MCP server "far": tool "fail" (as {shown_as("fail", "far")}) failed: no such file'),
     "failed without words": ((), {}, ("far/fail", '{"message": ""}'), 1, "tool_failed",
-        "failed: no reason given"),
+        "failed"),
     "refused": ((), {}, ("far/refuse",), 1, "peer_refused",
         'tools/call: answered with an error: "the tool refuses"'),
     "no such tool": ((), {}, ("far/none",), 2, "usage",
@@ -447,6 +450,55 @@ def test_each_failure_of_a_server_has_its_status_and_its_code(
         done = operator.run("call", "--json", *arguments)
     assert (done.status, done.error["exit"], done.error["code"]) == (status, status, code), done
     assert words in done.error["message"] and done.err.count(b"\n") == 1
+
+
+def test_what_a_failed_tool_says_is_told_whole(operator: Operator) -> None:
+    words = "no such file\n" + "x" * 1000
+    arguments = ("far/fail", json.dumps({"message": words}))
+    with HttpPeer("--era", "modern") as server:
+        operator.configure(servers=[operator.remote(server.url)])
+        done = operator.run("call", "-q", *arguments)
+        error = operator.run("call", "--json", *arguments).error
+    first = f'latch: MCP server "far": tool "fail" (as {shown_as("fail", "far")}) failed'
+    assert (done.status, done.out, done.said) == (1, b"", f"{first}\n{words}\n")
+    assert error["result"]["isError"] is True and error["result"]["content"] == [
+        {"type": "text", "text": words}
+    ]
+    assert len(error["message"]) < 500 and "failed: no such file xxx" in error["message"]
+
+
+def test_a_failed_tool_that_says_more_than_text_is_told_as_json(operator: Operator) -> None:
+    failed = {"content": [{"type": "image", "data": "AA==", "mimeType": "image/png"}], "isError": True}
+    listing = {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
+    found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+    with serving(answered(found, listing, failed)) as server:
+        operator.configure(servers=[operator.remote(f"http://127.0.0.1:{server.port}/")])
+        done = operator.run("call", "-q", "far/t")
+    first, _, rest = done.said.partition("\n")
+    assert done.status == 1 and first.endswith(" failed") and json.loads(rest)["content"] == failed["content"]
+
+
+def test_what_a_failed_tool_wrote_beside_is_shown_or_hinted_at(operator: Operator) -> None:
+    operator.configure(servers=[operator.server("--misbehave", "stderr-flood:0.0001")])
+    arguments = ("near/fail", '{"message": "no"}')
+    hint = operator.run("call", "--json", *arguments).error["hint"]
+    assert hint == "latch -v call shows what it wrote to standard error"
+    done = operator.run("call", "-q", "-v", *arguments)
+    assert (
+        'MCP server "near" wrote to standard error:\nfixture: flood' in done.said and "hint:" not in done.said
+    )
+
+
+def test_a_server_is_no_tool_and_a_tool_that_was_left_out_says_why(operator: Operator) -> None:
+    with HttpPeer("--misbehave", "null-schema") as server:
+        operator.configure(servers=[operator.remote(server.url)])
+        error = operator.run("call", "--json", "far").error
+        assert (error["message"], error["hint"]) == (
+            '"far" is an MCP server, not a tool',
+            "latch mcp tools far lists its tools",
+        )
+        message = operator.run("call", "--json", "far/bad").error["message"]
+    assert message.startswith('MCP server "far" has a tool "bad", which was left out: its inputSchema is no')
 
 
 def test_a_guard_is_asked_before_a_tool_of_a_server_is_called(operator: Operator, tmp_path: Path) -> None:

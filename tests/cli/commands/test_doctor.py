@@ -18,6 +18,7 @@ from latch.limits import DEFAULT
 from latch.system.cgroup import can_make_pids_groups, pids_groups
 from tests.support.command_line import PEER, Done, Operator, listing, sealed_home
 from tests.support.fake_bwrap import RAN, failing_bwrap, program, spoiling_bwrap
+from tests.support.servers import CERTIFICATES
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -89,7 +90,6 @@ def test_json_is_one_document_and_tells_what_is_used(operator: Operator) -> None
         "latch",
         "kernel",
         "PyYAML",
-        "requests",
         "hardening",
         "session keyring",
         "abstract sockets",
@@ -128,6 +128,20 @@ def test_what_exists_is_shown_with_its_mode(operator: Operator) -> None:
     assert known["state"]["text"] == f"{operator.directory / 'state'} (mode 0700)"
     assert known["directory"]["text"] == f"{operator.directory} (mode 0700)"
     assert known["configuration"]["text"] == str(operator.file)
+
+
+@pytest.mark.parametrize(("name", "mode"), [("state", 0o777), ("state/ledger", 0o750)])
+def test_a_state_directory_that_every_run_refuses_fails_with_the_same_words(
+    operator: Operator, name: str, mode: int
+) -> None:
+    operator.configure(operator.peer())
+    (operator.directory / "state" / "ledger").mkdir(parents=True, mode=0o700)
+    (operator.directory / "state").chmod(0o700)
+    (operator.directory / name).chmod(mode)
+    refused = operator.run("call", "--json", "one/echo").error
+    done = failed(operator)
+    assert (done.status, refused["exit"]) == (8, 8)
+    assert f"fail  state: {refused['message']}\n      cure: {refused['hint']}\n" in done.text
 
 
 def test_a_place_that_cannot_be_written_is_noted(operator: Operator, sandbox: Path) -> None:
@@ -316,7 +330,7 @@ def test_every_extension_is_looked_at_without_being_started(operator: Operator) 
 @pytest.mark.parametrize(
     ("keys", "words", "cure"),
     [
-        ({"command": "no-such-program"}, '"no-such-program" was not found', ""),
+        ({"command": "no-such-program"}, 'fail  extension "one": "no-such-program" was not found', ""),
         (
             {"env_from": ["NOT_SET_ANYWHERE"]},
             'env_from: "NOT_SET_ANYWHERE" is not set in',
@@ -357,7 +371,7 @@ def test_every_server_is_looked_at_without_being_started_or_contacted(operator: 
     lines = [line for line in done.text.splitlines() if "MCP server" in line]
     assert lines[0].startswith('ok    MCP server "local": runs /')
     assert lines[1:] == [
-        f'ok    MCP server "remote": reached at {origin}; sent: HIDDEN_TOKEN of the environment',
+        f'ok    MCP server "remote": to be reached at {origin}; sent: HIDDEN_TOKEN of the environment',
         'ok    MCP server "off": disabled',
     ]
     assert "note  network: local can reach all" in done.text
@@ -372,6 +386,16 @@ def test_t27_a_server_whose_variable_is_not_set_fails_before_it_is_needed(operat
     assert done.status == 5
     assert 'fail  MCP server "remote": bearer_token_env: "HIDDEN_TOKEN" is not set in' in done.text
     assert "cure: set it, or change bearer_token_env of the entry" in done.text
+
+
+def test_a_bundle_that_a_connection_would_refuse_fails_the_server_and_is_a_note_of_the_machine(
+    operator: Operator,
+) -> None:
+    operator.configure(servers=[operator.remote("https://example.com/")])
+    done = failed(operator, env=operator.environment(LATCH_CA_BUNDLE=str(operator.file)))
+    fault = f"{operator.file}: the authorities of LATCH_CA_BUNDLE cannot be used: it holds no certificate"
+    assert done.status == 2
+    assert f'fail  MCP server "far": {fault}' in done.text and f"note  certificates: {fault}" in done.text
 
 
 def test_a_program_in_a_private_directory_fails_with_its_cure(operator: Operator) -> None:
@@ -414,12 +438,12 @@ def test_a_search_for_sockets_that_ended_early_says_so(operator: Operator) -> No
 
 
 def test_certificates_and_ignored_proxies_are_named_without_their_values(operator: Operator) -> None:
-    operator.configure(top="")
+    bundle = CERTIFICATES / "authority.pem"
     env = operator.environment(
-        LATCH_CA_BUNDLE=str(operator.file), SSL_CERT_FILE="/absent", HTTPS_PROXY="http://me:hunter2@proxy"
+        LATCH_CA_BUNDLE=str(bundle), SSL_CERT_FILE="/absent", HTTPS_PROXY="http://me:hunter2@proxy"
     )
     done = operator.run("doctor", "-q", env=env)
-    assert f"ok    certificates: {operator.file} (environment LATCH_CA_BUNDLE)\n" in done.text
+    assert f"ok    certificates: {bundle} (from LATCH_CA_BUNDLE)\n" in done.text
     assert "note  proxy: none: HTTPS_PROXY of the environment is ignored\n" in done.text
     assert "hunter2" not in done.text
 
@@ -457,10 +481,6 @@ def test_a_package_that_is_missing_is_a_note(operator: Operator) -> None:
     done = operator.run("doctor", "--json", before=bare, env=operator.environment(PYTHONPATH=None))
     assert done.status == 0
     known = findings(done)
-    assert (known["requests"]["state"], known["requests"]["text"]) == (
-        "note",
-        "not installed, needed for HTTP",
-    )
     assert (known["PyYAML"]["state"], known["PyYAML"]["hint"]) == ("note", "install PyYAML")
 
 

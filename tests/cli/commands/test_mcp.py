@@ -81,13 +81,38 @@ def test_a_check_takes_the_enabled_ones_or_those_that_are_named_once_each(operat
             operator.remote(server.url, name=name, enabled=name != "off") for name in ("a", "off", "b")
         ]
         operator.configure(servers=entries)
-        for arguments, names in (((), ["a", "b"]), (("off", "a", "off"), ["off", "a"])):
+        for arguments, names in (((), ["a", "b"]), (("b", "a", "b"), ["b", "a"])):
             done = operator.run("mcp", "--json", "--check", *arguments)
             assert [one["name"] for one in done.value["servers"]] == names
 
 
+@pytest.mark.parametrize(
+    "arguments", [("mcp", "--check", "far"), ("mcp", "tools", "far"), ("call", "far/echo")]
+)
+def test_a_disabled_server_that_is_named_is_refused_in_the_same_words(
+    operator: Operator, arguments: tuple[str, ...]
+) -> None:
+    with serving([HOLD]) as server:
+        operator.configure(servers=[operator.remote(f"http://127.0.0.1:{server.port}/", enabled=False)])
+        error = operator.run("--json", *arguments).error
+        assert server.connections == 0
+    assert error == {
+        "code": "usage",
+        "message": 'MCP server "far" is disabled',
+        "hint": f"set enabled = true in {operator.file}",
+        "exit": 2,
+    }
+
+
+def test_help_shows_that_a_verb_may_be_left_out_and_explains_it(operator: Operator) -> None:
+    usage, *_ = operator.run("help", "mcp").text.splitlines()
+    assert usage == "usage: latch mcp [OPTIONS] [--check [NAME ...]] [VERB ...]"
+    for arguments in (("help", "mcp", "tools"), ("mcp", "tools", "--help")):
+        assert operator.run(*arguments).text.startswith("usage: latch mcp tools [-h] NAME\n")
+
+
 def test_the_catalogue_of_one_server_is_listed(operator: Operator) -> None:
     with HttpPeer() as server:
-        operator.configure(servers=[operator.remote(server.url, enabled=False)])
+        operator.configure(servers=[operator.remote(server.url)])
         value = operator.run("mcp", "--json", "tools", "far").value
     assert value["server"] == "far" and "echo" in {tool["name"] for tool in value["tools"]}
