@@ -32,7 +32,7 @@ from ..errors import (
     WireError,
 )
 from ..limits import LifecycleLimits, Limits
-from ..settings import ExtensionSettings
+from ..settings import ExtensionSettings, subject_of
 from ..system import housekeeper
 from ..system.child import Child
 from ..system.faults import broken, refused
@@ -86,13 +86,13 @@ class ExtensionHost:
     ) -> None:
         """Use :meth:`open`."""
         self._settings = settings
-        self._process = PeerProcess(sandbox, prepared, child, peer=_peer(settings))
+        self._process = PeerProcess(sandbox, prepared, child, peer=subject_of(settings))
         self._child = child
         self._conversation = conversation
         self._limits = limits
         self._trace = trace
         self._lifecycle = _lifecycle(settings, limits)
-        self._peer = _peer(settings)
+        self._peer = subject_of(settings)
         self._events: list[Event] = []
         self._late: dict[str, None] = {}
         self._timings: dict[str, float] = {}
@@ -127,7 +127,7 @@ class ExtensionHost:
         if sandbox is None:
             sandbox = Sandbox(settings.sandbox, **({} if limits is None else {"limits": limits}))
         limits = limits or sandbox.limits
-        peer, lifecycle = _peer(settings), _lifecycle(settings, limits)
+        peer, lifecycle = subject_of(settings), _lifecycle(settings, limits)
         bubblewrap = sandbox.ready(
             scope.within(None, peer=peer, stage="spawn"),
             wanted=peer,
@@ -513,16 +513,12 @@ def prepare_extension(
     return prepare_entry(
         settings,
         sandbox,
-        peer=_peer(settings),
+        peer=subject_of(settings),
         table="extensions",
         workspace=workspace,
         environment=_environment(settings, sandbox.machine.environment),
         features=features,
     )
-
-
-def _peer(settings: ExtensionSettings) -> str:
-    return f'extension "{settings.name}"'
 
 
 def _lifecycle(settings: ExtensionSettings, limits: Limits) -> LifecycleLimits:

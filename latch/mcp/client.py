@@ -36,7 +36,7 @@ from ..errors import (
     seconds_text,
 )
 from ..limits import Limits
-from ..settings import McpServerSettings
+from ..settings import McpServerSettings, subject_of
 from ..system.faults import broken, refused
 from ..system.peer import problem_of
 from ..system.sandbox import Sandbox
@@ -78,7 +78,7 @@ class McpClient:
     ) -> None:
         """Use :meth:`open`."""
         self._entry = entry
-        self._peer = _peer(entry)
+        self._peer = subject_of(entry)
         self._sandbox = sandbox
         self._limits = limits
         self._connect = connect
@@ -130,7 +130,7 @@ class McpClient:
                     entry,
                     sandbox,
                     workspace=Path(workspace),
-                    peer=_peer(entry),
+                    peer=subject_of(entry),
                     environment={**secrets.environment, **entry.env},
                     conversation=conversation,
                     redactor=redactor,
@@ -144,7 +144,7 @@ class McpClient:
                     secrets=secrets.fields,
                     redactor=redactor,
                     environment=known,
-                    peer=_peer(entry),
+                    peer=subject_of(entry),
                     conversation=conversation,
                     limits=limits,
                 )
@@ -458,10 +458,6 @@ def _redact(error: LatchError | Cancelled, redactor: Redactor) -> None:
         error.stderr_tail = redactor.text(error.stderr_tail)
 
 
-def _peer(entry: McpServerSettings) -> str:
-    return f'MCP server "{entry.name}"'
-
-
 def _check_entry(entry: McpServerSettings, limits: Limits) -> None:
     """Refuse an entry, built in code, that a configuration could not hold."""
     least, most = limits.mcp.min_timeout_seconds, limits.mcp.max_timeout_seconds
@@ -482,7 +478,7 @@ def _check_entry(entry: McpServerSettings, limits: Limits) -> None:
 def _hint(error: LatchError | Cancelled, entry: McpServerSettings) -> None:
     """Add what an operator may look at, where a start failed and nothing better is known."""
     if isinstance(error, ConfigError):
-        error.peer = error.peer or _peer(entry)
+        error.peer = error.peer or subject_of(entry)
     if not isinstance(error, PeerError) or error.hint is not None:
         return
     if isinstance(error, DeadlineMissed):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Mapping
 
 from ..errors import CredentialError, WireError
-from ..settings import McpServerSettings
+from ..settings import McpServerSettings, subject_of
 from ..wire.httpfields import check_field_value
 
 __all__ = ["Secrets", "read_secrets"]
@@ -71,5 +71,4 @@ def _check_field(entry: McpServerSettings, key: str, variable: str, value: str) 
 
 
 def _refusal(entry: McpServerSettings, key: str, reason: str, *, hint: str) -> CredentialError:
-    peer = f'MCP server "{entry.name}"'
-    return CredentialError(f"{key}: {reason}", hint=hint, peer=peer, stage="start")
+    return CredentialError(f"{key}: {reason}", hint=hint, peer=subject_of(entry), stage="start")

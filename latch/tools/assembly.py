@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, Sequence
 
 from ..extensions.host import ExtensionHost
 from ..limits import DEFAULT, Limits
-from ..settings import ExtensionSettings, McpServerSettings, Settings
+from ..settings import ExtensionSettings, McpServerSettings, Settings, subject_of
 from ..system.machine import Machine
 from ..system.sandbox import Sandbox
 from ..system.scope import Scope
@@ -45,7 +45,7 @@ def extension_openings(
             trace=trace,
         )
 
-    return [Opening(entry.name, f'extension "{entry.name}"', partial(opened, entry)) for entry in entries]
+    return [Opening(entry.name, subject_of(entry), partial(opened, entry)) for entry in entries]
 
 
 def server_openings(
@@ -58,4 +58,4 @@ def server_openings(
     def opened(entry: McpServerSettings, scope: Scope) -> McpClient:
         return McpClient.open(entry, workspace=workspace, scope=scope, sandbox=sandbox)
 
-    return [Opening(entry.name, f'MCP server "{entry.name}"', partial(opened, entry)) for entry in entries]
+    return [Opening(entry.name, subject_of(entry), partial(opened, entry)) for entry in entries]
