@@ -34,13 +34,12 @@ from ..wire import jsonrpc
 from ..wire.excerpts import quote_whole
 from ..wire.jsonrpc import Failure, Message, Request, Response
 from ..wire.jsontext import Json, parse_json
-from .versions import LEGACY_VERSIONS, Era, era_of
+from .versions import LEGACY_VERSIONS, Era, era_of, has_batches
 
 __all__ = ["Call", "Heard", "McpConversation", "is_noise"]
 
 _CLIENT_NAME = "latch"
 _PREFIX = "io.modelcontextprotocol/"
-_BATCH_VERSION = "2025-03-26"
 _OPENS_MESSAGE = re.compile(rb"\s*(?:\[\s*)?\{")
 
 
@@ -175,7 +174,7 @@ class McpConversation:
         value = parse_json(body, self._limits.json)
         if type(value) is not list:
             return self._take(jsonrpc.message_of(value), call)
-        if self.version != _BATCH_VERSION:
+        if not has_batches(self.version):
             raise WireError("a batch came, which this version of the protocol does not have")
         answer: Response | Failure | None = None
         replies: list[bytes] = []

@@ -14,13 +14,11 @@ from ..errors import SchemaError, WireError
 from ..wire.excerpts import quote_whole
 from ..wire.jsontext import Json
 from .catalogue import RemoteTool
-from .versions import Era, era_of
+from .versions import Era, era_of, has_structured_content
 
 __all__ = ["McpResult", "Unsupported", "check_kind", "check_result", "result_of"]
 
 _COMPLETE, _ASKS = "complete", "input_required"
-# MCP 2025-06-18, "Structured Content": the first revision that has it
-_FIRST_WITH_STRUCTURE = "2025-06-18"
 
 
 class Unsupported(Exception):
@@ -78,7 +76,7 @@ def check_result(
     structured = result.get("structuredContent")
     if structured is not None and not isinstance(structured, dict) and era_of(version) is Era.LEGACY:
         raise WireError("structuredContent is no object")
-    if not is_error and version >= _FIRST_WITH_STRUCTURE:
+    if not is_error and has_structured_content(version):
         _check_structured(result, tool, interrupt)
     return result_of(result)
 

@@ -36,7 +36,7 @@ from ..wire.jsontext import parse_json
 from ..wire.sse import EventStreamReader, ServerEvent
 from .conversation import Call, McpConversation
 from .headers import encode_value
-from .versions import Era
+from .versions import Era, has_version_header
 
 __all__ = ["StreamableTransport"]
 
@@ -45,8 +45,6 @@ _POST_FIELDS = (("Content-Type", "application/json"), _ACCEPT)
 _JSON, _EVENTS = "application/json", "text/event-stream"
 # what servers call the body of an error
 _MAY_BE_JSON = (_JSON, "text/plain", "")
-# MCP 2025-06-18, "Protocol Version Header": the first revision that has it
-_FIRST_WITH_VERSION_HEADER = "2025-06-18"
 # MCP 2025-11-25, "Session Management": visible ASCII
 _SESSION_ID = re.compile(r"[\x21-\x7e]+")
 _NO_EVENT_TRANSPORT = (
@@ -260,7 +258,7 @@ class StreamableTransport:
             if call.name is not None:
                 fields.append(("Mcp-Name", encode_value(call.name)))
             fields += call.headers
-        elif version is not None and version >= _FIRST_WITH_VERSION_HEADER:
+        elif version is not None and has_version_header(version):
             fields.append(("MCP-Protocol-Version", version))
         if self._session is not None:
             fields.append(("Mcp-Session-Id", self._session))

@@ -32,10 +32,13 @@ __all__ = [
     "Outcome",
     "Verdict",
     "era_of",
+    "has_batches",
+    "has_structured_content",
+    "has_version_header",
     "judge_probe",
 ]
 
-# Newest first: the first of each is the one that is offered.
+# Newest first: the first of each is the one that is offered. They are dates, which compare as text.
 MODERN_VERSIONS = ("2026-07-28",)
 LEGACY_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
@@ -73,6 +76,21 @@ class Verdict:
 def era_of(version: str) -> Era:
     """Return the era of one of our versions."""
     return Era.MODERN if version in MODERN_VERSIONS else Era.LEGACY
+
+
+def has_batches(version: str | None) -> bool:
+    """Return whether a peer of *version* may put several messages into an array."""
+    return version == "2025-03-26"
+
+
+def has_version_header(version: str) -> bool:
+    """Return whether HTTP says the *version* in a header field of every request (since 2025-06-18)."""
+    return version >= "2025-06-18"
+
+
+def has_structured_content(version: str) -> bool:
+    """Return whether tools of *version* may declare and return structured content (since 2025-06-18)."""
+    return version >= "2025-06-18"
 
 
 def judge_probe(answer: Response | Failure | None, *, is_first: bool) -> Verdict:

@@ -22,7 +22,6 @@ _HOST = re.compile(
     r"(?:[a-z0-9_](?:[a-z0-9_\-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_\-]{0,61}[a-z0-9_])?\.?"
 )
 _IPV4 = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
-_IPV6 = re.compile(r"[0-9a-f:]*:[0-9a-f:.]*")
 # What the system's parser would take for an address in one of its old forms, such as 127.1 or 0x7f000001.
 _ENDS_IN_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
 _PORTS = {"https": 443, "http": 80}
@@ -80,7 +79,7 @@ def _split_authority(authority: str) -> tuple[str, int]:
     host = found[1] if found else ""
     if host.startswith("["):
         host = host[1:-1]
-        good = _IPV6.fullmatch(host) is not None
+        good = _is_ipv6(host)
     else:
         good = _HOST.fullmatch(host) is not None and len(host) <= 253
         good = good and (_IPV4.fullmatch(host) is not None or not _ENDS_IN_NUMBER.fullmatch(host))
@@ -94,3 +93,13 @@ def _split_authority(authority: str) -> tuple[str, int]:
 
 def _is_this_machine(url: HttpUrl) -> bool:
     return url.host in ("localhost", "::1") or url.is_literal and url.host.startswith("127.")
+
+
+def _is_ipv6(host: str) -> bool:
+    # NOTE: here, because few addresses are of this form, and it takes time to load.
+    from ipaddress import AddressValueError, IPv6Address
+
+    try:
+        return "%" not in host and IPv6Address(host) is not None
+    except AddressValueError:
+        return False

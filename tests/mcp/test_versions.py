@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from latch.mcp.versions import LEGACY_VERSIONS, MODERN_VERSIONS, Era, Outcome, Verdict, era_of, judge_probe
+from latch.mcp.versions import (
+    LEGACY_VERSIONS,
+    MODERN_VERSIONS,
+    Era,
+    Outcome,
+    Verdict,
+    era_of,
+    has_batches,
+    has_structured_content,
+    has_version_header,
+    judge_probe,
+)
 from latch.wire.jsonrpc import Failure, Response, message_of
 
 Json = Any
@@ -149,3 +160,19 @@ def test_a_missing_capability_never_falls_back_and_is_named(data: Json, what: st
 @pytest.mark.parametrize("code", [-32020, -32021, -32022])
 def test_a_recognised_code_counts_although_the_rest_of_its_error_is_broken(code: int) -> None:
     assert judge_probe(error(code, message=None), is_first=True).outcome is Outcome.UNUSABLE
+
+
+@pytest.mark.parametrize(
+    ("version", "batches", "header", "structure"),
+    [
+        ("2026-07-28", False, True, True),
+        ("2025-11-25", False, True, True),
+        ("2025-06-18", False, True, True),
+        ("2025-03-26", True, False, False),
+        ("2024-11-05", False, False, False),
+    ],
+)
+def test_what_a_revision_has_is_known(version: str, batches: bool, header: bool, structure: bool) -> None:
+    assert has_batches(version) is batches
+    assert has_version_header(version) is header
+    assert has_structured_content(version) is structure

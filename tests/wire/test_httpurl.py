@@ -64,6 +64,8 @@ def test_an_accepted_address_has_its_parts(
         ("https://" + "a." * 127 + "hidden/", "host"),
         ("https://[hidden]/", "host"),
         ("https://[::1%hidden]/", "host"),
+        ("https://[::::]/hidden", "host"),
+        ("https://[1::2::3]/hidden", "host"),
         ("https://[::1/hidden", "host"),
         ("https://127.1/hidden", "host"),
         ("https://2130706433/hidden", "host"),
