@@ -323,7 +323,6 @@ def test_an_entry_is_planned_as_it_says(workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "kind"),
     [
-        ({"ro_paths": (Path.home(),)}, ConfigError),
         ({"ro_paths": (Path("/"),)}, ConfigError),
         ({"command": "nowhere-to-be-found"}, CommandUnusable),
     ],
