@@ -258,7 +258,7 @@ class SchemaLimits:
     # ours: work of one check, some ten seconds of it at worst; a 4 MiB instance takes two million or three
     max_steps: int = 5_000_000
     # ours: steps between two looks at whether the check is to be given up, some tens of milliseconds
-    interrupt_steps: int = 20_000
+    max_steps_unseen: int = 20_000
     # ours: the text of one pattern
     max_pattern_chars: int = 8 * KIB
     # ours: groups inside one another in a pattern

@@ -79,7 +79,7 @@ class Run:
         self._limits = limits
         self._interrupt = interrupt
         self._steps = limits.max_steps
-        self._mark = max(0, self._steps - limits.interrupt_steps) if interrupt is not None else 0
+        self._mark = max(0, self._steps - limits.max_steps_unseen) if interrupt is not None else 0
         self._deepest = limits.max_references + len(resources)
         self.resources: list[Resource] = [*resources]
 
@@ -94,7 +94,7 @@ class Run:
             raise SchemaError(f"the check takes more than {self._limits.max_steps} steps (max_steps)")
         if self._interrupt is not None:
             self._interrupt()
-        self._mark = max(0, self._steps - self._limits.interrupt_steps)
+        self._mark = max(0, self._steps - self._limits.max_steps_unseen)
 
     def enter(self, resource: Resource) -> None:
         """Follow a reference into *resource*; :meth:`leave` comes back from it."""
