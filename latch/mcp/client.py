@@ -71,7 +71,6 @@ class McpClient:
     def __init__(
         self,
         entry: McpServerSettings,
-        sandbox: Sandbox,
         limits: Limits,
         connect: Callable[[Scope, str], Connection],
         redactor: Redactor | None,
@@ -79,7 +78,6 @@ class McpClient:
         """Use :meth:`open`."""
         self._entry = entry
         self._peer = subject_of(entry)
-        self._sandbox = sandbox
         self._limits = limits
         self._connect = connect
         self._redactor = redactor
@@ -158,7 +156,7 @@ class McpClient:
             connection.open(within, version=version)
             return connection
 
-        client = cls(entry, sandbox, limits, connect, redactor)
+        client = cls(entry, limits, connect, redactor)
         try:
             client._start(scope)
         except (LatchError, Cancelled) as error:
@@ -443,10 +441,10 @@ class McpClient:
     def _redact(self, error: LatchError | Cancelled) -> None:
         """Take the secrets of the entry out of what is about to be raised."""
         if self._redactor is not None:
-            _redact(error, self._redactor)
+            _take_out(self._redactor, error)
 
 
-def _redact(error: LatchError | Cancelled, redactor: Redactor) -> None:
+def _take_out(redactor: Redactor, error: LatchError | Cancelled) -> None:
     error.reason = redactor.text(error.reason)
     error.args = (error.reason,)
     error.aftermath[:] = map(redactor.text, error.aftermath)
@@ -459,13 +457,13 @@ def _redact(error: LatchError | Cancelled, redactor: Redactor) -> None:
 
 
 def _check_entry(entry: McpServerSettings, limits: Limits) -> None:
-    """Refuse an entry, built in code, that a configuration could not hold."""
-    least, most = limits.mcp.min_timeout_seconds, limits.mcp.max_timeout_seconds
+    """Refuse an entry, built in code, that cannot be used; a configuration is checked when it is loaded."""
+    most = limits.mcp.max_timeout_seconds
     faults = {
         "transport": entry.transport not in ("stdio", "streamable_http")
         and 'must be "stdio" or "streamable_http"',
         "lifetime": entry.lifetime not in ("session", "call") and 'must be "session" or "call"',
-        "timeout_seconds": not 0 < entry.timeout_seconds <= most and f"must be from {least} to {most}",
+        "timeout_seconds": not 0 < entry.timeout_seconds <= most and f"must be above 0 and at most {most}",
         "args": isinstance(entry.args, str) and "must be a sequence of strings",
         "command": entry.transport == "stdio" and not entry.command and "is missing",
         "url": entry.transport == "streamable_http" and not entry.url and "is missing",
